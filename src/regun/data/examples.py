@@ -1,0 +1,114 @@
+"""What every data set offers: `Examples`, and the `Batch` it gives.
+
+Belongs here: the two types that training, methods and evaluation see of data, and the image input pipeline's shape.
+Does not: any particular data set or transform. May import: errors, seeds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Indices = npt.NDArray[np.int64]
+Inputs = Tensor | Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs `x` (a tensor or a mapping of tensors), labels `y`, and the `indices` they came from."""
+
+    x: Inputs
+    y: Tensor
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Transform(Protocol):
+    """One batched image transform: NCHW in, NCHW out; every random number comes from `generator`.
+
+    Batches are uint8 up to and including the first transform that needs floats; floats are in [0, 1].
+    `describe` names the transform and its settings for the content key.
+    """
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class InputPipeline:
+    """How stored uint8 images become model inputs: train transforms or eval transforms, then (x - mean) / std."""
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    train: tuple[Transform, ...] = ()
+    evaluation: tuple[Transform, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "train": [t.describe() for t in self.train],
+            "evaluation": [t.describe() for t in self.evaluation],
+        }
+
+
+class Examples(Protocol):
+    """Labelled examples that can be fetched by index; all randomness comes from the generator that is passed in."""
+
+    @property
+    def labels(self) -> Indices:
+        """Label of every example, int64, 0 <= label < num_classes."""
+        ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content (inputs and labels)."""
+        ...
+
+    def describe_inputs(self) -> dict[str, Any]:
+        """What turns stored examples into model inputs, as JSON, for the content key of a training."""
+        ...
+
+    def fetch(
+        self,
+        indices: Indices,
+        *,
+        augment: bool = False,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Batch:
+        """The examples at `indices`, in that order, as one batch on `device`."""
+        ...
+
+    def stream(
+        self,
+        plan: Sequence[Indices],
+        *,
+        augment: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Batch]:
+        """The planned batches one after the other; batch i draws from a generator of its own, derived from (seed, i)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set as published: training and test examples, and how its images are shaped (None for other inputs)."""
+
+    name: str
+    train: Examples
+    test: Examples
+    image_size: tuple[int, int, int] | None
+    class_names: tuple[str, ...] = ()

@@ -1,0 +1,48 @@
+"""The errors of regun.
+
+Belongs here: the few kinds of error a caller may want to tell apart, and the helper that suggests a near name.
+Does not: any check itself. May import: nothing of regun.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RegunError(Exception):
+    """Something the caller can put right; the text says what, what was given, what is allowed, what to do."""
+
+
+class SettingsError(RegunError):
+    """One or more settings are wrong; `problems` lists every one of them."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class SplitError(RegunError):
+    """Index sets that overlap, are empty, or do not fit the data."""
+
+
+class DataError(RegunError):
+    """A data set that is missing, malformed or unsafe to read."""
+
+
+class StoreError(RegunError):
+    """A store that cannot be written, or an artefact that is missing or corrupt."""
+
+
+class DivergedError(RegunError):
+    """Training met a loss or a gradient that is not finite."""
+
+
+class AuditError(RegunError):
+    """Signals or references from which the asked-for number cannot be computed."""
+
+
+def unknown(what: str, got: str, allowed: Iterable[str]) -> str:
+    """Text for an unknown name, with the nearest allowed one as a suggestion."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(got.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    hint = next((f" Did you mean {n!r}?" for n in names if near and n.lower() == near[0]), "")
+    return f"unknown {what} {got!r}.{hint} Known: {', '.join(names)}."

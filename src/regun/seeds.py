@@ -1,0 +1,57 @@
+"""Randomness without global state.
+
+Belongs here: seeds derived from names, generators made from them, and a guard that lets code which insists on the
+global generator (dropout, weight initialisation) run without disturbing the caller's.
+Does not: any sampling. May import: nothing of regun.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text that is the same for the same content: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of a JSON value, of an array's dtype, shape and bytes, or of raw bytes."""
+    if isinstance(value, np.ndarray):
+        header = canonical_json([str(value.dtype), list(value.shape)]).encode()
+        sha = hashlib.sha256(header)
+        sha.update(np.ascontiguousarray(value).data if value.size else b"")
+        return sha.hexdigest()
+    return hashlib.sha256(value if isinstance(value, bytes) else canonical_json(value).encode()).hexdigest()
+
+
+def derive(seed: int | str, *names: int | str) -> int:
+    """A seed that depends on `seed` and `names` only, never on what was drawn before."""
+    return int(digest([seed, *names])[:15], 16)
+
+
+def generator(seed: int | str, *names: int | str) -> torch.Generator:
+    """A fresh CPU generator seeded by `derive`; devices receive what it draws, so results do not depend on them."""
+    return torch.Generator().manual_seed(derive(seed, *names))
+
+
+@contextmanager
+def isolated(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed the global generators (torch, numpy, random) inside the block only; the caller's states come back after."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng(devices=cuda):
+        try:
+            torch.random.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)

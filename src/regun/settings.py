@@ -1,0 +1,158 @@
+"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked all at once.
+
+Belongs here: `setting` (a field with its help and limits), `check` (every fault of an object), `bind` (from text or
+JSON values to an object) and `parse_spec` (`name,key=value,...`).
+Does not: any particular setting. May import: errors.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from regun.errors import SettingsError, unknown
+
+T = TypeVar("T")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Sequence[Any] | None = None,
+) -> Any:
+    """A dataclass field with one line of explanation and its limits (`low` and `high` inclusive, `above` exclusive)."""
+    limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
+    return dataclasses.field(default=default, metadata=limits)
+
+
+def check(settings: Any, name: str) -> None:
+    """Raise one SettingsError that lists every field of `settings` outside its type or limits."""
+    problems: list[str] = []
+    hints = get_type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        fault = _fault(value, hints[field.name], field.metadata)
+        if fault:
+            problems.append(f"{name}.{field.name} is {value!r}; {fault}. ({field.metadata.get('help', '')})")
+    if problems:
+        raise SettingsError(problems)
+
+
+def bind(cls: type[T], values: Mapping[str, Any], name: str, base: T | None = None) -> T:
+    """Build `cls` from text or JSON values over `base` (or the defaults); all unknown keys and bad values at once."""
+    hints = get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    problems = [unknown(f"setting of {name}", key, known) for key in values if key not in known]
+    read: dict[str, Any] = {}
+    for key in known & set(values):
+        try:
+            read[key] = _read(values[key], hints[key])
+        except ValueError as fault:
+            problems.append(f"{name}.{key} is {values[key]!r}; {fault}.")
+    try:
+        made = dataclasses.replace(base, **read) if base is not None else cls(**read)  # type: ignore[type-var]
+    except SettingsError as fault:
+        raise SettingsError([*problems, *fault.problems]) from None
+    except TypeError as fault:
+        raise SettingsError([*problems, f"{name}: {fault}"]) from None
+    if problems:
+        raise SettingsError(problems)
+    return made
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, str]]:
+    """Split `name,key=value,key=value` into the name and its settings.
+
+    >>> parse_spec("resnet18,width=16")
+    ('resnet18', {'width': '16'})
+    """
+    name, *pairs = [part.strip() for part in text.split(",")]
+    faults = [p for p in pairs if "=" not in p or not p.split("=", 1)[0].strip()]
+    if not name or "=" in name or faults:
+        raise SettingsError([f"{text!r} is not of the form name,key=value,key=value (at fault: {faults or [name]})."])
+    return name, {k.strip(): v.strip() for k, v in (p.split("=", 1) for p in pairs)}
+
+
+def to_json(settings: Any) -> dict[str, Any]:
+    """The settings as plain JSON values (tuples become lists), to be stored and hashed."""
+    return json.loads(json.dumps(dataclasses.asdict(settings), allow_nan=False))
+
+
+def _read(value: Any, hint: Any) -> Any:
+    options = get_args(hint)
+    if type(None) in options:
+        if value is None or value == "none":
+            return None
+        return _read(value, next(o for o in options if o is not type(None)))
+    if hint is bool:
+        return _read_bool(value)
+    if hint is int:
+        return _read_int(value)
+    if hint is float:
+        if isinstance(value, bool):
+            raise ValueError("give a number")
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ValueError("give a number") from None
+    if hint is str:
+        return str(value)
+    if options and isinstance(value, list):  # a tuple from JSON or TOML
+        return tuple(_read(v, options[0]) for v in value)  # type: ignore[reportUnknownVariableType]
+    if options and isinstance(value, str):  # a tuple from the command line: a/b/c
+        return tuple(_read(v, options[0]) for v in value.split("/"))
+    return value
+
+
+def _read_bool(value: Any) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in words:
+        raise ValueError("give true or false")
+    return words[str(value).lower()]
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError("give a whole number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("give a whole number") from None
+    if not number.is_integer():
+        raise ValueError("give a whole number")
+    return int(number)
+
+
+def _fault(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
+    choices = limits.get("choices")
+    if choices is not None and value not in choices:
+        return f"give one of {', '.join(map(str, choices))}"
+    if value is None:
+        return None if type(None) in get_args(hint) else "give a value"
+    if isinstance(value, bool):
+        return None if hint is bool else "give a number, not true or false"
+    if isinstance(value, int | float):
+        return _number_fault(value, limits)
+    if hint in (int, float, bool):
+        return f"give a {'number' if hint is not bool else 'true or false'}"
+    return None
+
+
+def _number_fault(value: float, limits: Mapping[str, Any]) -> str | None:
+    low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
+    if math.isnan(value):
+        return "it is not a number"
+    if low is not None and value < low:
+        return f"the least allowed is {low}"
+    if above is not None and value <= above:
+        return f"it must be above {above}"
+    if high is not None and value > high:
+        return f"the most allowed is {high}"
+    return None
