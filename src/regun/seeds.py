@@ -8,11 +8,12 @@ Does not: any sampling. May import: nothing of regun.
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 
@@ -24,9 +25,9 @@ def canonical_json(value: Any) -> str:
 def digest(value: Any) -> str:
     """SHA-256 (hex) of a JSON value, of an array's dtype, shape and bytes, or of raw bytes."""
     if isinstance(value, np.ndarray):
-        header = canonical_json([str(value.dtype), list(value.shape)]).encode()
-        sha = hashlib.sha256(header)
-        sha.update(np.ascontiguousarray(value).data if value.size else b"")
+        array: npt.NDArray[Any] = value
+        sha = hashlib.sha256(canonical_json([str(array.dtype), list(array.shape)]).encode())
+        sha.update(np.ascontiguousarray(array).data if array.size else b"")
         return sha.hexdigest()
     return hashlib.sha256(value if isinstance(value, bytes) else canonical_json(value).encode()).hexdigest()
 
@@ -42,7 +43,7 @@ def generator(seed: int | str, *names: int | str) -> torch.Generator:
 
 
 @contextmanager
-def isolated(seed: int, device: torch.device | None = None) -> Iterator[None]:
+def isolated(seed: int, device: torch.device | None = None) -> Generator[None]:
     """Seed the global generators (torch, numpy, random) inside the block only; the caller's states come back after."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002

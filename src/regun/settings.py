@@ -9,11 +9,17 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from regun.errors import SettingsError, unknown
 
-T = TypeVar("T")
+class Settings(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+S = TypeVar("S", bound=Settings)
 
 
 def setting(
@@ -30,7 +36,7 @@ def setting(
     return dataclasses.field(default=default, metadata=limits)
 
 
-def check(settings: Any, name: str) -> None:
+def check(settings: Settings, name: str) -> None:
     """Raise one SettingsError that lists every field of `settings` outside its type or limits."""
     problems: list[str] = []
     hints = get_type_hints(type(settings))
@@ -43,10 +49,10 @@ def check(settings: Any, name: str) -> None:
         raise SettingsError(problems)
 
 
-def bind(cls: type[T], values: Mapping[str, Any], name: str, base: T | None = None) -> T:
+def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = None) -> S:
     """Build `cls` from text or JSON values over `base` (or the defaults); all unknown keys and bad values at once."""
     hints = get_type_hints(cls)
-    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {f.name for f in dataclasses.fields(cls)}
     problems = [unknown(f"setting of {name}", key, known) for key in values if key not in known]
     read: dict[str, Any] = {}
     for key in known & set(values):
@@ -55,7 +61,7 @@ def bind(cls: type[T], values: Mapping[str, Any], name: str, base: T | None = No
         except ValueError as fault:
             problems.append(f"{name}.{key} is {values[key]!r}; {fault}.")
     try:
-        made = dataclasses.replace(base, **read) if base is not None else cls(**read)  # type: ignore[type-var]
+        made = dataclasses.replace(base, **read) if base is not None else cls(**read)
     except SettingsError as fault:
         raise SettingsError([*problems, *fault.problems]) from None
     except TypeError as fault:
@@ -78,7 +84,7 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     return name, {k.strip(): v.strip() for k, v in (p.split("=", 1) for p in pairs)}
 
 
-def to_json(settings: Any) -> dict[str, Any]:
+def to_json(settings: Settings) -> dict[str, Any]:
     """The settings as plain JSON values (tuples become lists), to be stored and hashed."""
     return json.loads(json.dumps(dataclasses.asdict(settings), allow_nan=False))
 

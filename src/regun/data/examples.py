@@ -99,7 +99,7 @@ class Examples(Protocol):
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The planned batches one after the other; batch i draws from a generator of its own, derived from (seed, i)."""
+        """The planned batches in order; batch i draws from a generator of its own, derived from (seed, i)."""
         ...
 
 
