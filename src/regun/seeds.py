@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ def canonical_json(value: Any) -> str:
 def digest(value: Any) -> str:
     """SHA-256 (hex) of a JSON value, of an array's dtype, shape and bytes, or of raw bytes."""
     if isinstance(value, np.ndarray):
-        array: npt.NDArray[Any] = value
+        array = cast("npt.NDArray[Any]", value)
         sha = hashlib.sha256(canonical_json([str(array.dtype), list(array.shape)]).encode())
         sha.update(np.ascontiguousarray(array).data if array.size else b"")
         return sha.hexdigest()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from regun.errors import SettingsError, unknown
 
+
 class Settings(Protocol):
     """Any dataclass."""
 
@@ -34,6 +35,12 @@ def setting(
     """A dataclass field with one line of explanation and its limits (`low` and `high` inclusive, `above` exclusive)."""
     limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
     return dataclasses.field(default=default, metadata=limits)
+
+
+def noun_of(settings: Settings) -> str:
+    """What messages call these settings: a method's `Config` by its file's name, others by their class."""
+    kind = type(settings)
+    return kind.__module__.rsplit(".", 1)[-1] if kind.__name__ == "Config" else kind.__name__.lower()
 
 
 def check(settings: Settings, name: str) -> None:

@@ -6,12 +6,14 @@ Does not: any particular data set or transform. May import: errors, seeds.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from regun.errors import DataError
 
 Indices = npt.NDArray[np.int64]
 Inputs = Tensor | Mapping[str, Tensor]
@@ -97,10 +99,20 @@ class Examples(Protocol):
         *,
         augment: bool = False,
         seed: int = 0,
+        first: int = 0,
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The planned batches in order; batch i draws from a generator of its own, derived from (seed, i)."""
+        """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
         ...
+
+
+@runtime_checkable
+class PixelExamples(Examples, Protocol):
+    """Image examples that can also be had as pixels in [0, 1], before normalisation."""
+
+    def pixels(self, indices: Indices, device: torch.device | str = "cpu") -> Tensor: ...
+
+    def normalise(self, x: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -112,3 +124,25 @@ class Data:
     test: Examples
     image_size: tuple[int, int, int] | None
     class_names: tuple[str, ...] = ()
+
+
+def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
+    """Labels as int64, refused when one is out of range or not a whole number."""
+    given = np.asarray(labels)
+    if given.ndim != 1 or not len(given):
+        raise DataError(f"labels have shape {given.shape}; give one whole number for each example.")
+    whole = given.astype(np.int64)
+    if not np.array_equal(whole, given):
+        raise DataError(f"labels are {given.dtype} and not whole numbers; give class numbers 0 to {num_classes - 1}.")
+    wrong = np.flatnonzero((whole < 0) | (whole >= num_classes))
+    if wrong.size:
+        raise DataError(
+            f"labels[{wrong[0]}] is {whole[wrong[0]]}; with {num_classes} classes, 0 to {num_classes - 1} are allowed. "
+            f"{wrong.size} labels are out of range: check num_classes, or renumber the labels from 0."
+        )
+    return whole
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Image batches in the memory layout convolutions prefer; anything else as it is."""
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

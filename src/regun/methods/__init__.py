@@ -1,0 +1,6 @@
+"""Unlearning methods, one file each; a file's name is the method's name.
+
+Belongs here: methods. Does not: scores of any kind. May import: train, streams, gradients, forward, job.
+A file exports `Config` (frozen settings) and `unlearn(job, config) -> Fitted`, and may export TITLE, NEEDS, SEARCH and
+PRESETS. Adding one touches nothing else.
+"""

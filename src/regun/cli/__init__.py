@@ -1,0 +1,47 @@
+"""The command line: arguments to the rooms below and back.
+
+Belongs here: everything that prints. Does not: any work of its own; heavy imports wait until a command runs.
+May import: every room, inside the functions that run commands.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from regun.cli.parser import build_parser
+from regun.errors import RegunError, SettingsError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 0 = done, 1 = a check failed, 2 = bad input, 130 = interrupted."""
+    args = build_parser().parse_args(argv)
+    try:
+        return _run(args)
+    except SettingsError as fault:
+        count = len(fault.problems)
+        _complain(
+            "\n".join([f"{count} settings are wrong:", *(f"  - {p}" for p in fault.problems)])
+            if count > 1
+            else str(fault)
+        )
+        return 2
+    except RegunError as fault:
+        _complain(str(fault))
+        return 2
+    except KeyboardInterrupt:
+        _complain("interrupted; run the same command again to go on from the last snapshot.")
+        return 130
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    module, _, function = args.run.partition(":")
+    return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
+
+
+def _complain(text: str) -> None:
+    print(f"regun: {text}", file=sys.stderr)

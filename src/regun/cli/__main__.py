@@ -1,0 +1,7 @@
+"""`python -m regun.cli` is `regun`."""
+
+import sys
+
+from regun.cli import main
+
+sys.exit(main())

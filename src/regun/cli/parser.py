@@ -1,0 +1,149 @@
+"""The arguments of every command, as argparse objects; imports nothing heavy so that `regun --help` is quick."""
+
+import argparse
+import os
+from importlib.metadata import version
+from typing import Any
+
+Commands = Any  # argparse keeps the type of its sub-parsers to itself
+
+REQUEST_HELP = (
+    "what to forget: 0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
+    "ids:FILE (one id a line)"
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regun",
+        description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
+        epilog="Example: regun train --data digits --model cnn",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_train(commands)
+    _add_store(commands)
+    _add_lists(commands)
+    return parser
+
+
+def _command(commands: Commands, name: str, help: str, run: str, example: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=f"Example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_train(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "train",
+        "train a model on a data set, or find it in the store",
+        "train:run",
+        "regun train --data cifar10,limit=5000 --data-dir ~/data --model resnet18,width=16 --recipe resnet18-small",
+    )
+    add_setup(parser)
+    parser.add_argument(
+        "--without", metavar="REQUEST", help=f"leave these out of training, as a retrained model does; {REQUEST_HELP}"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="training seed: initial weights, order, augmentation (default 0)"
+    )
+    parser.add_argument("--max-steps", type=int, metavar="N", help="stop after N steps, to try a configuration")
+    add_machine(parser)
+
+
+def _add_store(commands: Commands) -> None:
+    parser = _command(
+        commands, "store", "look into the store, check it, clean it up", "store:list_all", "regun store verify"
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, help in (
+        ("list", "one line an artefact"),
+        ("show", "the manifest of one artefact"),
+        ("verify", "read everything and name what is damaged"),
+        ("gc", "remove temporary files and snapshots of finished runs"),
+    ):
+        action = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        action.set_defaults(run=f"store:{name}")
+        if name == "show":
+            action.add_argument("key", help="the key, or enough of its first digits")
+        if name == "gc":
+            action.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+            action.add_argument(
+                "--partial-days",
+                type=float,
+                metavar="D",
+                help="also drop snapshots of unfinished runs older than D days",
+            )
+        add_store_option(action)
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_lists(commands: Commands) -> None:
+    for name, help in (
+        ("data", "list the data sets and their settings"),
+        ("models", "list the models and their settings"),
+        ("recipes", "list the training recipes and their settings"),
+    ):
+        parser = _command(commands, name, help, f"lists:{name}", f"regun {name}")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_setup(parser: argparse.ArgumentParser) -> None:
+    """Data, model, recipe and split."""
+    parser.add_argument(
+        "--data", default="digits", metavar="NAME[,KEY=VALUE...]", help="data set (see `regun data`); default digits"
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default=os.environ.get("REGUN_DATA"),
+        help="folder of the data sets (or $REGUN_DATA)",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME[,KEY=VALUE...]", help="model (see `regun models`); default by data set"
+    )
+    parser.add_argument(
+        "--recipe", metavar="NAME[,KEY=VALUE...]", help="recipe (see `regun recipes`); default by model"
+    )
+    parser.add_argument(
+        "--augment", metavar="NAME", help="input pipeline: none, resnet, swin, ...; default by model and data"
+    )
+    parser.add_argument(
+        "--split-seed", type=int, default=0, help="seed of the held-out, validation and forget draws (default 0)"
+    )
+    parser.add_argument(
+        "--heldout", type=float, default=0.1, help="fraction set aside as the unseen reference (default 0.1)"
+    )
+    parser.add_argument("--val", type=float, default=0.1, help="fraction of the rest for validation (default 0.1)")
+    parser.add_argument("--stratified", action="store_true", help="draw held-out and validation class by class")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Where and how to run, and how to report."""
+    add_store_option(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads for tensor arithmetic (default: all cores)")
+    parser.add_argument(
+        "--snapshot-seconds", type=float, default=20.0, metavar="S", help="seconds between snapshots (default 20)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON; progress stays on standard error"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store",
+        default=os.environ.get("REGUN_STORE", "regun-store"),
+        metavar="DIR",
+        help="where models and results are kept (or $REGUN_STORE; default ./regun-store)",
+    )

@@ -1,0 +1,286 @@
+"""Batched image transforms: one call a batch, one random draw a sample, every draw from the generator passed in.
+
+Belongs here: crops, flips, colour jitter, erasing and resizing, with torchvision's semantics on uint8 or float.
+Does not: RandAugment, which transforms go together, normalisation. May import: errors, settings.
+
+Random numbers are drawn on the CPU and never depend on the images, so a sample's result depends on its own pixels, its
+place in the batch and the generator only. Inputs are never changed in place.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regun.errors import DataError, SettingsError
+from regun.settings import check, setting, to_json
+
+GREY_WEIGHTS = (0.2989, 0.587, 0.114)
+BLOCK = 2**16  # pixels jittered at a time: the intermediate planes stay in the cache
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+
+
+def as_float(images: Tensor) -> Tensor:
+    """Images in [0, 1]: uint8 is divided by 255, floats pass unchanged."""
+    return images if images.is_floating_point() else images.to(torch.float32).div_(255)
+
+
+def grey(images: Tensor) -> Tensor:
+    """Luminance 0.2989 R + 0.587 G + 0.114 B of float images: (N, C, H, W) to a new (N, H, W); C is 1 or 3."""
+    if images.shape[1] == 1:
+        return images[:, 0].clone()
+    if images.shape[1] != 3:
+        raise DataError(f"colour transforms need 1 or 3 channels, but the images have {images.shape[1]}.")
+    red, green, blue = images.unbind(1)
+    return (red * GREY_WEIGHTS[0]).add_(green, alpha=GREY_WEIGHTS[1]).add_(blue, alpha=GREY_WEIGHTS[2])
+
+
+@dataclass(frozen=True)
+class Named:
+    """What every transform shares: its settings are checked when it is made, and described by name."""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check(self, name)
+        ranges: dict[str, Any] = {key: value for key, value in vars(self).items() if isinstance(value, tuple)}
+        wrong = [f"{name}.{key} is {v!r}; give 0 < low <= high." for key, v in ranges.items() if not 0 < v[0] <= v[1]]
+        if wrong:
+            raise SettingsError(wrong)
+
+    def describe(self) -> dict[str, Any]:
+        """The transform's name and settings as JSON values."""
+        return {"transform": type(self).__name__, **to_json(self)}
+
+
+@dataclass(frozen=True)
+class PadCrop(Named):
+    """Pad with zeros on every side, then cut the original size at a random place: offsets uniform in 0..2 padding."""
+
+    padding: int = setting(4, "zeros added on every side, in pixels", low=0)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        count, _, height, width = images.shape
+        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator).to(images.device)
+        windows = F.pad(images, [self.padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
+        rows = torch.arange(count, device=images.device)
+        return _laid_out(windows[rows, :, offsets[:, 0], offsets[:, 1]], images)
+
+
+@dataclass(frozen=True)
+class Flip(Named):
+    """Mirror left and right with probability p."""
+
+    p: float = setting(0.5, "probability of a flip", low=0, high=1)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        rows = (torch.rand(len(images), generator=generator) < self.p).nonzero()[:, 0].to(images.device)
+        return images.index_copy(0, rows, _take(images, rows).flip(-1))
+
+
+@dataclass(frozen=True)
+class ColorJitter(Named):
+    """Random brightness, contrast, saturation and hue, in an order of each sample's own; the result is a float.
+
+    Factors f ~ U[max(0, 1 - s), 1 + s] blend x <- clamp(f x + (1 - f) base) with base 0, mean grey or grey;
+    the hue, a position on a circle of length 1, moves by U[-hue, hue]. One channel has neither saturation nor hue.
+    """
+
+    brightness: float = setting(0.1, "half width of the brightness factor around 1", low=0)
+    contrast: float = setting(0.1, "half width of the contrast factor around 1", low=0)
+    saturation: float = setting(0.1, "half width of the saturation factor around 1", low=0)
+    hue: float = setting(0.02, "largest hue shift, in turns", low=0, high=0.5)
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The amounts (count, 4), three factors and a hue shift, and the turn (0 to 3) at which each is applied."""
+        strength = torch.tensor([self.brightness, self.contrast, self.saturation, self.hue])
+        centre = torch.tensor([1.0, 1.0, 1.0, 0.0])
+        low = centre - strength
+        low[:HUE].clamp_(min=0)
+        amounts = low + (centre + strength - low) * torch.rand(count, 4, generator=generator)
+        return amounts, torch.rand(count, 4, generator=generator).argsort(1)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        amounts, turns = self.draw(len(images), generator)
+        out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
+        # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
+        order = turns[:, HUE].argsort()
+        for rows in torch.split(order, max(1, BLOCK // (images.shape[2] * images.shape[3]))):
+            here = rows.to(images.device)
+            block = as_float(_take(images, here).contiguous())
+            out.index_copy_(0, here, _jitter(block, amounts[rows], turns[rows], math.ceil(6 * self.hue)))
+        return out
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Named):
+    """Cut a random box (share of the area in `scale`, width / height in `ratio`) and resize it to size x size.
+
+    Ten tries for a box that fits, then the largest centred box within the ratio limits; bilinear with antialiasing.
+    """
+
+    size: int = setting(224, "height and width of the result", low=1)
+    scale: tuple[float, float] = setting((0.6, 1.0), "least and largest share of the area")
+    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "least and largest width / height, log-uniform")
+
+    def boxes(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+        """Boxes (count, 4) of top, left, height, width."""
+        across, down = _tries(count, height * width, self.scale, self.ratio, generator)
+        fits = (across > 0) & (across <= width) & (down > 0) & (down <= height)
+        box = _placed(down, across, fits, height, width, generator)
+        wide = min(width, round(height * self.ratio[1]))
+        high = min(height, round(width / self.ratio[0]))
+        box[~fits.any(1)] = torch.tensor([(height - high) // 2, (width - wide) // 2, high, wide])
+        return box
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        boxes = _rows(self.boxes(len(images), images.shape[2], images.shape[3], generator))
+        size = (self.size, self.size)
+        parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
+        return _laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
+
+
+@dataclass(frozen=True)
+class RandomErasing(Named):
+    """With probability p, replace a random box by standard normal noise; the result is a float.
+
+    The box takes a share of the area in `area` and has height / width in `ratio`; after ten misfits nothing is erased.
+    """
+
+    p: float = setting(0.25, "probability of erasing", low=0, high=1)
+    area: tuple[float, float] = setting((0.02, 0.2), "least and largest share of the area")
+    ratio: tuple[float, float] = setting((0.3, 3.3), "least and largest height / width, log-uniform")
+
+    def boxes(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+        """Boxes (count, 4) of top, left, height, width; all zeros where nothing is erased."""
+        chosen = torch.rand(count, generator=generator) < self.p
+        down, across = _tries(count, height * width, self.area, self.ratio, generator)
+        fits = (down < height) & (across < width) & chosen[:, None]
+        return _placed(down, across, fits, height, width, generator) * fits.any(1, keepdim=True)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        boxes = self.boxes(len(images), images.shape[2], images.shape[3], generator)
+        out = images.clone() if images.is_floating_point() else as_float(images)
+        erased = [(i, box) for i, box in enumerate(_rows(boxes)) if box[2] * box[3]]
+        sizes = [images.shape[1] * high * wide for _, (_, _, high, wide) in erased]
+        noise = torch.split(torch.randn(sum(sizes), generator=generator).to(out), sizes)
+        for (i, (top, left, high, wide)), patch in zip(erased, noise, strict=True):
+            out[i, :, top : top + high, left : left + wide] = patch.view(-1, high, wide)
+        return out
+
+
+@dataclass(frozen=True)
+class Resize(Named):
+    """Resize so that the shorter side becomes `shorter` and the other keeps the shape; bilinear with antialiasing."""
+
+    shorter: int = setting(256, "length of the shorter side", low=1)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        height, width = images.shape[2:]
+        least = min(height, width)
+        return _laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
+
+
+@dataclass(frozen=True)
+class CentreCrop(Named):
+    """Cut size x size from the middle."""
+
+    size: int = setting(224, "height and width of the result", low=1)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        height, width = images.shape[2:]
+        if min(height, width) < self.size:
+            raise DataError(
+                f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize them first."
+            )
+        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
+        return _laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
+
+
+def _jitter(images: Tensor, amounts: Tensor, turns: Tensor, hue_steps: int) -> Tensor:
+    """Jitter float images in place; they are sorted by the turn of their hue."""
+    kinds = turns.argsort(1)  # what a sample does at each turn
+    factors = amounts.gather(1, kinds)
+    on_grey, on_mean = (1 - factors) * (kinds == SATURATION), (1 - factors) * (kinds == CONTRAST)
+    blends = torch.stack([factors, on_grey, on_mean]).to(images)[..., None, None]
+    before = [int((turns[:, HUE] < turn).sum()) for turn in range(4)]  # how many have had their hue when a turn comes
+    for turn in range(3):
+        _blend(images[before[turn + 1] :], blends[:, before[turn + 1] :, turn])
+    for _ in range(hue_steps if images.shape[1] == 3 else 0):
+        _shift_hue(images, (amounts[:, HUE] / hue_steps).to(images))
+    for turn in range(1, 4):
+        _blend(images[: before[turn]], blends[:, : before[turn], turn])
+    return images
+
+
+def _blend(images: Tensor, blends: Tensor) -> None:
+    """x <- clamp(f x + a grey(x) + b mean(grey(x))) in place, with f, a, b of each sample in the rows of `blends`."""
+    if len(images):
+        factor, on_grey, on_mean = blends.unbind(0)
+        base = grey(images)
+        shift = base.mean((1, 2), keepdim=True).mul_(on_mean)
+        base.mul_(on_grey).add_(shift)
+        torch.addcmul(base.unsqueeze_(1), images, factor.unsqueeze(1), out=images).clamp_(0, 1)
+
+
+def _shift_hue(images: Tensor, shift: Tensor) -> None:
+    """Turn the hue in place by `shift` turns, at most 1/6 either way: HSV's result without going there.
+
+    With M, m, d the largest, least and middle channel, R <- clamp(2 R - d - 6 shift (M - m) sign(G - B), m, M), and G,
+    B alike with B - R, R - G. For 2 R - d is where the hue's hexagon would put R without its corners, it moves by
+    6 shift (M - m) at most M - m, and the clamp cuts the corners. Ties do not matter: there the clamp decides.
+    """
+    red, green, blue = images.unbind(1)
+    lesser, larger = torch.minimum(red, green), torch.maximum(red, green)
+    least, most = torch.minimum(lesser, blue), torch.maximum(larger, blue)
+    minus_middle = torch.maximum(lesser, torch.minimum(larger, blue, out=larger), out=lesser).neg_()
+    reach = torch.sub(most, least, out=larger).mul_(-6 * shift[:, None, None])
+    ahead = torch.empty_like(images)
+    for channel, (first, second) in enumerate(((green, blue), (blue, red), (red, green))):
+        torch.sub(first, second, out=ahead[:, channel])
+    torch.add(minus_middle.unsqueeze(1), images, alpha=2, out=images).addcmul_(ahead.sign_(), reach.unsqueeze(1))
+    torch.clamp(images, least.unsqueeze(1), most.unsqueeze(1), out=images)
+
+
+def _tries(
+    count: int, area: int, share: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Ten candidate boxes a sample: sides sqrt(A r) and sqrt(A / r), rounded, each (count, 10)."""
+    draws = torch.rand(2, count, 10, generator=generator, dtype=torch.float64)
+    target = area * (share[0] + (share[1] - share[0]) * draws[0])
+    log_ratio = math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * draws[1]
+    return (target * log_ratio.exp()).sqrt().round().long(), (target / log_ratio.exp()).sqrt().round().long()
+
+
+def _placed(down: Tensor, across: Tensor, fits: Tensor, height: int, width: int, generator: torch.Generator) -> Tensor:
+    """The first candidate that fits, at a uniform place: (count, 4) of top, left, height, width."""
+    first = fits.long().argmax(1, keepdim=True)
+    size = torch.cat([down.gather(1, first), across.gather(1, first)], 1)
+    room = torch.tensor([height, width]) - size + 1
+    draws = torch.rand(len(size), 2, generator=generator, dtype=torch.float64)
+    return torch.cat([(draws * room).long(), size], 1)
+
+
+def _rows(table: Tensor) -> list[list[int]]:
+    return cast("list[list[int]]", table.tolist())
+
+
+def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    if images.dtype == torch.uint8 and images.device.type != "cpu":  # only the CPU has a kernel for uint8
+        return _resize(images.float(), size).round_().clamp_(0, 255).to(torch.uint8)
+    return F.interpolate(images, size, mode="bilinear", antialias=True)
+
+
+def _take(images: Tensor, rows: Tensor) -> Tensor:
+    """images[rows]; on channels-last images a copy of whole samples too, which index_select alone is not."""
+    if images.is_contiguous():
+        return images.index_select(0, rows)
+    return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+
+
+def _laid_out(result: Tensor, like: Tensor) -> Tensor:
+    """The result in the memory layout (channels last or not) of the images it came from."""
+    last = like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    return result.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

@@ -1,0 +1,38 @@
+"""scikit-learn's handwritten digits, made hard enough to be memorised.
+
+Belongs here: the embedded default data set. Does not: files, downloads. May import: examples, arrays.
+"""
+
+from typing import Any, cast
+
+import numpy as np
+import sklearn.datasets
+
+from regun.data.arrays import ArrayExamples
+from regun.data.examples import Data, InputPipeline
+
+NOISE = 0.3
+TEST = 360
+
+
+def load_digits(pipeline: InputPipeline) -> Data:
+    """1,797 real 8x8 digits, each with its own fixed Gaussian noise of 0.3 of the pixel range; 360 are for testing.
+
+    The noise makes a model that fits its training images remember them one by one, so that there is something to
+    forget. Stored values cover -1 to 2 of the original range, so that the noise is not clipped.
+    """
+    pixels, target = cast("tuple[Any, Any]", sklearn.datasets.load_digits(return_X_y=True))
+    clean = np.asarray(pixels, dtype=np.float64).reshape(-1, 8, 8) / 16
+    labels = np.asarray(target, dtype=np.int64)
+    draw = np.random.Generator(np.random.PCG64(1797))
+    noisy = clean + NOISE * draw.standard_normal(clean.shape)
+    images = np.clip(np.rint((noisy + 1) / 3 * 255), 0, 255).astype(np.uint8)[..., None]
+    order = draw.permutation(len(labels))
+    test, train = order[:TEST], order[TEST:]
+    return Data(
+        "digits",
+        ArrayExamples(images[train], labels[train], 10, pipeline),
+        ArrayExamples(images[test], labels[test], 10, pipeline),
+        (1, 8, 8),
+        tuple(str(d) for d in range(10)),
+    )

@@ -1,0 +1,314 @@
+"""Folders of image files, decoded once into a memory-mapped array.
+
+Belongs here: the two layouts (class folders; Tiny-ImageNet), decoding, and the cache of what was decoded.
+Does not: augmentation, model inputs (data.arrays). May import: errors, seeds, data.arrays, data.examples.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regun import seeds
+from regun.data.arrays import ArrayExamples, Images, content_digest
+from regun.data.examples import Data, Indices, InputPipeline
+from regun.errors import DataError
+
+Progress = Callable[[int, int], None]  # images decoded so far, images in all
+Files = list[tuple[int, str]]  # label and path below the root, sorted
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+FORMAT = 1  # of the cache; part of an entry's name
+CHUNK = 64  # images a task
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a folder holds, before anything is decoded; files are in order of class, then of name."""
+
+    train: Files
+    test: Files
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedPart:
+    """Decoded images (memory-mapped, read-only), their labels, paths below the root, and content digest."""
+
+    images: Images
+    labels: Indices
+    paths: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedFolder:
+    """Both parts of a decoded folder, and `cache`, where they are kept."""
+
+    train: DecodedPart
+    test: DecodedPart
+    class_names: tuple[str, ...]
+    cache: Path
+
+
+def load_image_folder(
+    root: Path | str,
+    pipeline: InputPipeline,
+    image_size: int | None = None,
+    cache: Path | str | None = None,
+    workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> Data:
+    """The images below `root` as a data set; see `decode_folder`.
+
+    Example: `load_image_folder("tiny-imagenet-200", pipeline)`; the first call decodes, later ones only open.
+    """
+    decoded = decode_folder(root, image_size, cache, workers, on_progress)
+    train, test = (
+        ArrayExamples(part.images, part.labels, len(decoded.class_names), pipeline, part.digest)
+        for part in (decoded.train, decoded.test)
+    )
+    _, height, width, channels = decoded.train.images.shape
+    return Data(Path(root).resolve().name, train, test, (channels, height, width), decoded.class_names)
+
+
+def decode_folder(
+    root: Path | str,
+    image_size: int | None = None,
+    cache: Path | str | None = None,
+    workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> DecodedFolder:
+    """Decode the images below `root` once, into `cache` (default `root/.regun-cache`), and open the result.
+
+    Layouts: `train/<class>/**` with `test/<class>/**` or `val/<class>/**`; or Tiny-ImageNet's, where val is the test
+    set. All images must have one size, unless `image_size` is given: then the shorter side is resized to it and the
+    centre square cut out. A change of any file's name, size or time makes a new entry; old ones may be deleted.
+    """
+    root = Path(root)
+    for name, value in (("image_size", image_size), ("workers", workers)):
+        if value is not None and value < 1:
+            raise DataError(f"{name} is {value}; the least allowed is 1. Give a larger one, or None.")
+    listing = list_folder(root)
+    entry = (root / ".regun-cache" if cache is None else Path(cache)) / _fingerprint(root, listing, image_size)[:24]
+    if not (entry / "manifest.json").is_file():
+        try:
+            _decode_into(entry, root, listing, image_size, workers or os.cpu_count() or 1, on_progress)
+        except OSError as fault:
+            raise DataError(
+                f"cannot write decoded images to {entry.parent}: {fault}. Free some space there, or pass cache=<a "
+                "folder that can be written>."
+            ) from fault
+    return _open_cache(entry)
+
+
+# ---------------------------------------------------------------------------------------------------------- layouts
+
+
+def list_folder(root: Path) -> Listing:
+    """The image files below `root` in either layout, in their lasting order."""
+    if not (root / "train").is_dir():
+        found = ", ".join(sorted(p.name for p in root.iterdir())[:8]) if root.is_dir() else "no such folder"
+        raise DataError(
+            f"no images in {root}: found {found or 'nothing'}. Expected train/<class>/<images> and test/ or val/; "
+            "give the folder that contains train."
+        )
+    if (root / "wnids.txt").is_file():
+        return _list_tiny_imagenet(root)
+    part = next((name for name in ("test", "val") if (root / name).is_dir()), None)
+    if part is None:
+        raise DataError(f"{root} has train but neither test nor val; add one of them, with the same class folders.")
+    classes, tested = _subfolders(root / "train"), _subfolders(root / part)
+    if not classes or not tested:
+        raise DataError(f"{root / ('train' if tested else part)} holds no class folder; expected <class>/<images>.")
+    strange = sorted(set(tested) - set(classes))
+    if strange:
+        raise DataError(f"{root / part / strange[0]}: train has no such class. Add it to train, or remove it here.")
+    return Listing(_list_classes(root, "train", classes), _list_classes(root, part, classes, tested), tuple(classes))
+
+
+def _list_tiny_imagenet(root: Path) -> Listing:
+    wnids = [line.strip() for line in _lines(root / "wnids.txt")]
+    unlisted = sorted(set(_subfolders(root / "train")) - set(wnids))
+    if unlisted or len(set(wnids)) != len(wnids):
+        fault = f"the class {unlisted[0]} of train is not in it" if unlisted else "it names a class twice"
+        raise DataError(f"{root / 'wnids.txt'}: {fault}; expected every class of train once, one a line.")
+    words: dict[str, str] = {}
+    if (root / "words.txt").is_file():
+        words = {wnid: name.strip() for wnid, _, name in (line.partition("\t") for line in _lines(root / "words.txt"))}
+    names = tuple(words.get(wnid) or wnid for wnid in wnids)
+    return Listing(_list_classes(root, "train", wnids), _list_annotated(root, wnids), names)
+
+
+def _list_annotated(root: Path, wnids: list[str]) -> Files:
+    table = root / "val" / "val_annotations.txt"
+    if not table.is_file():
+        raise DataError(f"{table} is missing; expected a line <file><tab><class> for each image of val/images.")
+    number = {wnid: label for label, wnid in enumerate(wnids)}
+    labels: dict[str, int] = {}
+    for at, line in enumerate(_lines(table), start=1):
+        name, wnid, *_ = (*(part.strip() for part in line.split("\t")), "")
+        path = f"val/images/{name}"
+        if wnid not in number:
+            raise DataError(f"{table}, entry {at}: the class {wnid!r} is not in wnids.txt; correct one of the two.")
+        if not (root / path).is_file():
+            raise DataError(f"{table}, entry {at}: {path} does not exist; restore the image or delete the line.")
+        if labels.setdefault(path, number[wnid]) != number[wnid]:
+            raise DataError(f"{table}, entry {at}: {path} was given another class above; keep one of the lines.")
+    if not labels:
+        raise DataError(f"{table} names no image; expected a line <file><tab><class> for each image of val/images.")
+    return sorted((label, path) for path, label in labels.items())
+
+
+def _list_classes(root: Path, part: str, classes: list[str], present: list[str] | None = None) -> Files:
+    files: Files = []
+    for label, name in enumerate(classes):
+        if present is not None and name not in present:
+            continue
+        folder = root / part / name
+        found = sorted(_image_files(folder, root))
+        if not found:
+            what = "holds no image" if folder.is_dir() else "does not exist"
+            raise DataError(f"{folder} {what}; expected {', '.join(SUFFIXES)} files. Add some, or drop the class.")
+        files += [(label, path) for path in found]
+    return files
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _image_files(folder: Path, root: Path) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        below = Path(where).relative_to(root).as_posix()
+        yield from (f"{below}/{n}" for n in names if n.lower().endswith(SUFFIXES) and not n.startswith("."))
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+
+
+# ------------------------------------------------------------------------------------------------ decoding and cache
+
+
+def decode_image(path: Path, image_size: int | None = None) -> Images:
+    """One image file as (H, W, 3) uint8; with `image_size`, shorter side resized to it and centre square cut out."""
+    try:
+        from PIL import Image
+    except ImportError as fault:
+        raise DataError("image files need Pillow, which is not installed; run: pip install 'regun[images]'") from fault
+    try:
+        with Image.open(path) as opened:
+            if opened.mode.startswith(("I", "F")):
+                raise ValueError(f"mode {opened.mode} has more than 8 bits a channel")
+            # a palette with transparency must pass through RGBA
+            image = (opened.convert("RGBA") if opened.mode == "P" else opened).convert("RGB")
+        if image_size is not None and image.size != (image_size, image_size):
+            width, height = (max(image_size, round(side * image_size / min(image.size))) for side in image.size)
+            left, top = (width - image_size) // 2, (height - image_size) // 2
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+            image = image.crop((left, top, left + image_size, top + image_size))
+        return np.asarray(image)
+    except Exception as fault:  # Pillow's decoders raise nearly anything on a damaged file
+        size = path.stat().st_size if path.exists() else 0
+        raise DataError(
+            f"{path} cannot be decoded ({size} bytes; {type(fault).__name__}: {fault}). Expected a whole 8-bit image; "
+            "restore, convert or delete it."
+        ) from fault
+
+
+def _fingerprint(root: Path, listing: Listing, image_size: int | None) -> str:
+    stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
+    times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    return seeds.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
+
+
+def _decode_into(
+    entry: Path, root: Path, listing: Listing, image_size: int | None, workers: int, on_progress: Progress | None
+) -> None:
+    """Decode to a temporary neighbour, then rename: `entry` appears complete or not at all."""
+    parts = {"train": listing.train, "test": listing.test}
+    total, done = len(listing.train) + len(listing.test), 0
+    manifest: dict[str, Any] = {"format": FORMAT, "image_size": image_size, "class_names": listing.class_names}
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=entry.parent, prefix=".decoding-") as temporary:
+        made = Path(temporary) / entry.name
+        made.mkdir()
+        first = decode_image(root / listing.train[0][1], image_size)
+        for name, files in parts.items():
+            with (made / f"{name}.npy").open("wb") as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": (len(files), *first.shape)}
+                np.lib.format.write_array_header_1_0(file, header)
+                for block in _decode_blocks(root, files, first, image_size, workers):
+                    file.write(block.data)
+                    done += len(block)
+                    if on_progress is not None:
+                        on_progress(done, total)
+            manifest[name] = _describe(made / f"{name}.npy", files, len(listing.class_names))
+        (made / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        try:
+            made.rename(entry)
+        except OSError:
+            if not (entry / "manifest.json").is_file():  # otherwise another process finished first, with the same
+                raise
+
+
+def _decode_blocks(root: Path, files: Files, first: Images, image_size: int | None, workers: int) -> Iterator[Images]:
+    """Blocks of decoded images, in order.
+
+    Threads: Pillow decodes without the GIL (large images gain; small ones are bound by its Python part), whereas
+    processes would have to import torch first and need a guarded main module in every user's script.
+    """
+
+    def decode(start: int) -> Images:
+        block = np.empty((len(files[start : start + CHUNK]), *first.shape), dtype=np.uint8)
+        for position, (_, path) in enumerate(files[start : start + CHUNK]):
+            image = decode_image(root / path, image_size)
+            if image.shape != first.shape:
+                raise DataError(
+                    f"{root / path} is {image.shape[1]}x{image.shape[0]} pixels, the first image of train is "
+                    f"{first.shape[1]}x{first.shape[0]}; expected one size. Pass image_size to resize and crop all."
+                )
+            block[position] = image
+        return block
+
+    wave = CHUNK * workers * 8  # bounds the decoded blocks that wait to be written
+    with ThreadPoolExecutor(workers) as pool:
+        for begin in range(0, len(files), wave):
+            yield from pool.map(decode, range(begin, min(begin + wave, len(files)), CHUNK))
+
+
+def _describe(array: Path, files: Files, num_classes: int) -> dict[str, Any]:
+    images: Images = np.load(array, mmap_mode="r")
+    labels = np.array([label for label, _ in files], dtype=np.int64)
+    return {
+        "shape": images.shape,
+        "digest": content_digest(images, labels, num_classes),
+        "labels": labels.tolist(),
+        "paths": [path for _, path in files],
+    }
+
+
+def _open_cache(entry: Path) -> DecodedFolder:
+    try:
+        manifest = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))
+        train, test = (_open_part(entry / f"{name}.npy", manifest[name]) for name in ("train", "test"))
+        return DecodedFolder(train, test, tuple(manifest["class_names"]), entry)
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise DataError(
+            f"the decoded images in {entry} are damaged ({type(fault).__name__}: {fault}). Delete that folder and try "
+            "again: the images will be decoded anew."
+        ) from fault
+
+
+def _open_part(array: Path, about: dict[str, Any]) -> DecodedPart:
+    images: Images = np.load(array, mmap_mode="r")
+    if list(images.shape) != about["shape"] or images.dtype != np.uint8:
+        raise ValueError(f"{array.name} is {images.dtype} of shape {images.shape}, expected uint8 {about['shape']}")
+    return DecodedPart(images, np.array(about["labels"], dtype=np.int64), tuple(about["paths"]), about["digest"])

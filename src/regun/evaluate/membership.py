@@ -1,0 +1,206 @@
+"""Membership attacks: from what models said about examples to one score each, higher meaning 'more like a member'.
+
+Belongs here: `Evidence` (all an attack may look at), the attacks as pure functions of it, and the `ATTACKS` table.
+Does not: who is a member, AUC, intervals, Gaussian attacks (evaluate.lira holds those).
+May import: errors, evaluate.signals, evaluate.metrics, evaluate.lira, evaluate.roc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from regun.errors import AuditError, unknown
+from regun.evaluate.lira import offline_lira
+from regun.evaluate.metrics import correct
+from regun.evaluate.roc import Contrast
+from regun.evaluate.signals import LOG_FLOOR, FloatArray, Signals, log_sum_exp, row_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What an attack sees: examples it must score, without being told which are members.
+
+    `target` is the audited model on them, `references` are models that never trained on them, `population` is the
+    same for examples that no model trained on, `offline_a` the tuned `a` of offline RMIA.
+    """
+
+    target: Signals
+    references: tuple[Signals, ...] = ()
+    population: Evidence | None = None
+    offline_a: float = 1.0
+
+    def reference_log_probs(self) -> FloatArray:
+        """log p_y of every reference, (references, n)."""
+        if not self.references:
+            raise AuditError(
+                "this attack compares with reference models and none were given; train some without the forget set."
+            )
+        return np.stack([reference.true_log_prob for reference in self.references])
+
+
+Scorer = Callable[[Evidence], FloatArray]
+"""An attack: gets the evidence on n examples, returns n finite scores. Your own function works wherever a name does."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A named attack and what it needs: at least so many references, a population, whether it looks at references."""
+
+    name: str
+    score: Scorer
+    label: str
+    references: int = 0
+    population: bool = False
+    uses_references: bool = False
+
+
+def loss(evidence: Evidence) -> FloatArray:
+    """log p_y, minus the cross-entropy loss (SMIA)."""
+    return np.maximum(evidence.target.true_log_prob, LOG_FLOOR)
+
+
+def confidence(evidence: Evidence) -> FloatArray:
+    """p_y; the ranking of `loss` up to ties where p_y rounds to 1."""
+    return np.exp(evidence.target.true_log_prob)
+
+
+def negative_entropy(evidence: Evidence) -> FloatArray:
+    """sum_k p_k log p_k: a certain answer, right or wrong, looks like a member."""
+    return -evidence.target.entropy
+
+
+def negative_modified_entropy(evidence: Evidence) -> FloatArray:
+    """(1 - p_y) log p_y + sum_{k != y} p_k log(1 - p_k): 0 if certain and right, very low if certain and wrong."""
+    target = evidence.target
+    scores = np.empty(len(target))
+    for rows in row_blocks(target.log_probs):
+        probs = np.exp(target.log_probs[rows])
+        at_label = np.arange(len(probs)), target.labels[rows]
+        terms = probs * np.maximum(_log_complement(target.log_probs[rows], probs), LOG_FLOOR)
+        terms[at_label] = 0.0
+        others = probs.copy()
+        others[at_label] = 0.0
+        log_p = np.maximum(target.true_log_prob[rows], LOG_FLOOR)
+        scores[rows] = others.sum(axis=1) * log_p + terms.sum(axis=1)
+    return scores
+
+
+def correctness(evidence: Evidence) -> FloatArray:
+    """1 where the target's answer is the label, else 0."""
+    return correct(evidence.target)
+
+
+def rmia(evidence: Evidence) -> FloatArray:
+    """log p_y - log mean_k p_k,y over the references: RMIA in the form of the paper's tables (a = 1, no population)."""
+    return _log_ratio(evidence, a=1.0)
+
+
+def rmia_offline(evidence: Evidence, *, a: float | None = None, gamma: float = 1.0) -> FloatArray:
+    """Offline RMIA as published: the share of population z with ratio(x) / ratio(z) >= gamma.
+
+    ratio(x) = p_y / (1/2 [(1 + a) P_out + (1 - a)]), P_out the references' mean p_y.
+    """
+    if evidence.population is None:
+        raise AuditError(
+            "offline RMIA compares with a population of unseen examples and none was given; add a val split."
+        )
+    a = evidence.offline_a if a is None else a
+    if not 0.0 <= a <= 1.0 or gamma <= 0.0:
+        raise AuditError(f"offline RMIA got a={a} and gamma={gamma}; give 0 <= a <= 1 and gamma > 0.")
+    population = np.sort(_log_ratio(evidence.population, a))
+    bar = _log_ratio(evidence, a) - math.log(gamma)
+    return np.searchsorted(population, bar, side="right").astype(np.float64) / len(population)
+
+
+def lira(evidence: Evidence) -> FloatArray:
+    """Offline LiRA: how many pooled standard deviations phi lies above the references' mean."""
+    return offline_lira(evidence.target.true_logit, np.stack([r.true_logit for r in evidence.references]))
+
+
+ATTACKS: dict[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        Attack("smia", loss, "loss"),
+        Attack("confidence", confidence, "confidence"),
+        Attack("entropy", negative_entropy, "entropy"),
+        Attack("modified_entropy", negative_modified_entropy, "modified entropy"),
+        Attack("correctness", correctness, "correctness"),
+        Attack("rmia", rmia, "RMIA", references=1, uses_references=True),
+        Attack("rmia_offline", rmia_offline, "offline RMIA", references=1, population=True, uses_references=True),
+        Attack("lira", lira, "offline LiRA", references=2, uses_references=True),
+    )
+}
+
+
+def resolve(attack: str | Attack | Scorer) -> Attack:
+    """The attack of that name, or the caller's own function as one (named by its __name__)."""
+    if isinstance(attack, Attack):
+        return attack
+    if isinstance(attack, str):
+        if attack not in ATTACKS:
+            raise AuditError(unknown("attack", attack, ATTACKS))
+        return ATTACKS[attack]
+    name = str(getattr(attack, "__name__", type(attack).__name__)).strip("<>")
+    return Attack(name, attack, name.replace("_", " "), uses_references=True)
+
+
+def run_attack(attack: Attack, evidence: Evidence) -> FloatArray:
+    """The attack's scores, checked: one finite number for each example."""
+    if len(evidence.references) < attack.references:
+        raise AuditError(
+            f"the attack {attack.name!r} needs at least {attack.references} reference models, got "
+            f"{len(evidence.references)}; train references without the forget set, or leave the attack out."
+        )
+    scores = np.asarray(attack.score(evidence), dtype=np.float64)
+    if scores.shape != (len(evidence.target),) or not np.isfinite(scores).all():
+        raise AuditError(
+            f"the attack {attack.name!r} gave scores of shape {scores.shape}, "
+            f"{int((~np.isfinite(scores)).sum())} of them not finite; give {len(evidence.target)} finite numbers."
+        )
+    return scores
+
+
+def estimate_offline_a(references: Sequence[tuple[Signals, Signals]]) -> float:
+    """`a` from references played as targets, each given as (its own training examples, examples it never saw).
+
+    P_in = a P_out + (1 - a) on average, hence a = (1 - mean p_y on seen) / (1 - mean p_y on unseen), kept in 0..1.
+    """
+    seen = np.mean([1.0 - np.exp(inside.true_log_prob).mean() for inside, _ in references])
+    unseen = np.mean([1.0 - np.exp(outside.true_log_prob).mean() for _, outside in references])
+    return float(np.clip(seen / unseen, 0.0, 1.0)) if unseen > 0 else 1.0
+
+
+def search_offline_a(members: Evidence, nonmembers: Evidence, grid: Sequence[float] | None = None) -> float:
+    """The `a` with the highest RMIA AUC for a target whose members are known (the largest among equals).
+
+    The references must not have trained on either set: a base model with its forget set, or a reference with
+    examples that the other references never saw. Population and gamma do not matter, they keep the ranking.
+    """
+    grid = [k / 10 for k in range(11)] if grid is None else grid
+    aucs = [float(Contrast.of(_log_ratio(members, a), _log_ratio(nonmembers, a)).auc()[0]) for a in grid]
+    return max(zip(aucs, grid, strict=True))[1]
+
+
+def _log_ratio(evidence: Evidence, a: float) -> FloatArray:
+    """log of p_y / (1/2 [(1 + a) P_out + (1 - a)]); exactly log p_y - log P_out for a = 1."""
+    each = np.maximum(evidence.reference_log_probs(), LOG_FLOOR)
+    out = log_sum_exp(each, axis=0) - np.log(len(each))
+    if a < 1.0:
+        out = np.logaddexp(out + np.log1p(a), np.log1p(-a)) - np.log(2.0)
+    return np.maximum(evidence.target.true_log_prob, LOG_FLOOR) - out
+
+
+def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
+    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
+    with np.errstate(divide="ignore"):
+        complement = np.log1p(-np.minimum(probs, 1.0))
+    rows, columns = np.nonzero(probs > 0.5)  # at most one a row
+    others = log_probs[rows]
+    others[np.arange(len(rows)), columns] = -np.inf
+    if len(rows):
+        complement[rows, columns] = log_sum_exp(others, axis=1)
+    return complement

@@ -1,0 +1,178 @@
+"""What a model said about a split, once: the type every number of the audit is computed from.
+
+Belongs here: `Signals` (fp64 log-probabilities, labels, ids), its checks and the per-example values read from it.
+Does not: running a model, any mean over examples, any attack. May import: errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from regun.errors import AuditError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
+
+LOG_FLOOR = -1e6
+"""Stands in for log 0 where a finite number is needed; no finite logits of a real model come near it."""
+
+_BLOCK = 1 << 15  # elements worked on at a time: 256 kB of fp64, so that a handful of temporaries stay in cache
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """fp64 log-probabilities (n, K) and labels (n,) of one model on one split, plus example ids (n,).
+
+    Log-probabilities may be -inf (a probability of 0); NaN, rows that do not sum to 1 and labels outside
+    0..K-1 are refused. The arrays are read-only views.
+    """
+
+    log_probs: FloatArray
+    labels: IntArray
+    indices: IntArray
+
+    def __post_init__(self) -> None:
+        log_probs = _frozen(np.asarray(self.log_probs, dtype=np.float64))
+        labels, indices = _integers(self.labels, "labels"), _integers(self.indices, "indices")
+        _check_shapes(log_probs, labels, indices)
+        _check_labels(labels, log_probs.shape[1])
+        _check_rows(log_probs)
+        for name, value in (("log_probs", log_probs), ("labels", labels), ("indices", indices)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_logits(cls, logits: npt.ArrayLike, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Signals:
+        """Signals from raw logits (n, K): log p = x - max(x) - log sum exp(x - max(x)), in fp64.
+
+        >>> Signals.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
+        array([-0.6931])
+        """
+        values = np.array(logits, dtype=np.float64)
+        if values.ndim == 2 and values.shape[1] > 0:
+            for rows in row_blocks(values):
+                _refuse_bad_logits(values[rows], rows.start)
+                values[rows] -= values[rows].max(axis=1, keepdims=True)
+                values[rows] -= np.log(np.exp(values[rows]).sum(axis=1, keepdims=True))
+        return cls(values, np.asarray(labels), np.asarray(indices))
+
+    @classmethod
+    def join(cls, parts: Sequence[Signals]) -> Signals:
+        """Several splits of one model laid end to end."""
+        columns = ("log_probs", "labels", "indices")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return self.log_probs.shape[1]
+
+    @cached_property
+    def true_log_prob(self) -> FloatArray:
+        """log p_y of every example, (n,)."""
+        return self.log_probs[np.arange(len(self)), self.labels]
+
+    @cached_property
+    def predictions(self) -> IntArray:
+        """The most likely class of every example, (n,); the lowest class among equals."""
+        return self.log_probs.argmax(axis=1).astype(np.int64)
+
+    @cached_property
+    def true_logit(self) -> FloatArray:
+        """phi = log p_y - log sum_{k != y} p_k of every example, (n,); limited to +-1e6 where a side is 0."""
+        rest = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            others = self.log_probs[rows].copy()
+            others[np.arange(len(others)), self.labels[rows]] = -np.inf
+            rest[rows] = log_sum_exp(others, axis=1)
+        return np.maximum(self.true_log_prob, LOG_FLOOR) - np.maximum(rest, LOG_FLOOR)
+
+    @cached_property
+    def entropy(self) -> FloatArray:
+        """-sum_k p_k log p_k of every example, (n,), in nats; 0 log 0 = 0."""
+        entropy = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            block = self.log_probs[rows]
+            entropy[rows] = -np.einsum("ij,ij->i", np.exp(block), np.maximum(block, LOG_FLOOR))
+        return np.maximum(entropy, 0.0)
+
+
+def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
+    """log sum exp(values) along `axis`; -inf for a sum of zeros."""
+    top = np.maximum(values.max(axis=axis, keepdims=True), LOG_FLOOR)
+    total: FloatArray = np.exp(values - top).sum(axis=axis)
+    with np.errstate(divide="ignore"):
+        return np.log(total) + np.squeeze(top, axis=axis)
+
+
+def row_blocks(values: FloatArray) -> Iterator[slice]:
+    """Slices of rows that cover `values` (n, K), each of a bounded number of elements."""
+    step = max(1, _BLOCK // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        yield slice(start, min(start + step, len(values)))
+
+
+def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _integers(values: npt.ArrayLike, name: str) -> IntArray:
+    array = np.asarray(values)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise AuditError(f"{name} are of type {array.dtype}; give whole numbers (int64).")
+    return _frozen(array.astype(np.int64, copy=False))
+
+
+def _check_shapes(log_probs: FloatArray, labels: IntArray, indices: IntArray) -> None:
+    n = len(log_probs) if log_probs.ndim else 0
+    fits = log_probs.ndim == 2 and labels.shape == (n,) and indices.shape == (n,)
+    if not fits or n < 1 or log_probs.shape[1] < 2:
+        shapes = f"log_probs {log_probs.shape}, labels {labels.shape}, indices {indices.shape}"
+        raise AuditError(
+            f"signals have shapes {shapes}; give (n, K), (n,), (n,) with n >= 1 examples and K >= 2 classes."
+        )
+
+
+def _check_labels(labels: IntArray, classes: int) -> None:
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        row = int(outside.argmax())
+        raise AuditError(
+            f"label {labels[row]} in row {row} is outside 0..{classes - 1}; the model has {classes} outputs."
+        )
+
+
+def _check_rows(log_probs: FloatArray) -> None:
+    for rows in row_blocks(log_probs):
+        with np.errstate(over="ignore"):
+            sums = np.exp(log_probs[rows]).sum(axis=1)
+        fits = np.abs(sums - 1.0) <= 1e-3
+        if not fits.all():
+            row = int((~fits).argmax())
+            _refuse_bad_logits(log_probs[rows][row : row + 1], rows.start + row)
+            raise AuditError(
+                f"the probabilities of row {rows.start + row} sum to {sums[row]:.6g}, not 1; "
+                "give log-probabilities, or logits through Signals.from_logits."
+            )
+
+
+def _refuse_bad_logits(block: FloatArray, first_row: int) -> None:
+    top = block.max(axis=1)  # NaN if the row holds one
+    if np.isfinite(top).all():
+        return
+    row = int((~np.isfinite(top)).argmax())
+    what = "NaN" if np.isnan(top[row]) else "+inf" if top[row] > 0 else "-inf in every class"
+    raise AuditError(
+        f"the model's output holds {what} in row {first_row + row}; its probabilities are undefined. "
+        "A diverged model cannot be audited: check its weights and inputs."
+    )

@@ -1,0 +1,123 @@
+"""What weights matter for which examples.
+
+Belongs here: summed gradients, per-example and per-batch diagonal Fisher information, exact global top-share masks.
+Does not: updates. May import: job, forward, models.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from regun.data.examples import Indices, Inputs
+from regun.errors import RegunError
+from regun.forward import eval_batches, in_eval_mode
+from regun.job import Job
+from regun.models.calls import logits_of, twice_differentiable
+
+Named = dict[str, Tensor]
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolute: bool = False) -> Named:
+    """Sum over examples of the gradient of their cross-entropy, eval mode; `absolute` sums each batch's |sum|."""
+    parameters = trainable(job.model)
+    total = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    with in_eval_mode(job.model):
+        for batch in eval_batches(job.examples, indices, job.device, batch_size):
+            loss = functional.cross_entropy(job.logits(batch.x).float(), batch.y, reduction="sum")
+            gradients = torch.autograd.grad(loss, list(parameters.values()))
+            for into, gradient in zip(total.values(), gradients, strict=True):
+                into += gradient.abs() if absolute else gradient
+            job.cost.add(forward=len(batch), backward=len(batch))
+    return total
+
+
+def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> Named:
+    """Diagonal Fisher: the mean over examples of each one's squared gradient (fp64), whatever the batch size.
+
+    F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory.
+    """
+    parameters = {name: p.detach() for name, p in trainable(job.model).items()}
+    rest = {n: p.detach() for n, p in job.model.named_parameters() if n not in parameters} | dict(
+        job.model.named_buffers()
+    )
+
+    def loss(weights: Named, x: Inputs, y: Tensor) -> Tensor:
+        one = {k: v.unsqueeze(0) for k, v in x.items()} if isinstance(x, Mapping) else x.unsqueeze(0)
+        return functional.cross_entropy(_call(job.model, weights | rest, one).float(), y.unsqueeze(0))
+
+    each: Callable[..., Named] = vmap(grad(loss), in_dims=(None, 0, 0), randomness="error")
+    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+    with in_eval_mode(job.model), twice_differentiable():
+        for batch in eval_batches(job.examples, indices, job.device, micro_batch):
+            for name, gradient in each(parameters, batch.x, batch.y).items():
+                total[name] += gradient.square().sum(0)
+            job.cost.add(forward=len(batch), backward=len(batch))
+    return {name: value / len(indices) for name, value in total.items()}
+
+
+def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Named:
+    """The original SSD's estimate: squared mini-batch-mean gradients, averaged over batches; depends on batch size."""
+    parameters = trainable(job.model)
+    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+    batches = 0
+    with in_eval_mode(job.model):
+        for batch in eval_batches(job.examples, indices, job.device, batch_size):
+            loss = functional.cross_entropy(job.logits(batch.x).float(), batch.y)
+            for into, gradient in zip(
+                total.values(), torch.autograd.grad(loss, list(parameters.values())), strict=True
+            ):
+                into += gradient.double().square()
+            job.cost.add(forward=len(batch), backward=len(batch))
+            batches += 1
+    return {name: value / batches for name, value in total.items()}
+
+
+def top_mask(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
+    """True for exactly round(keep * n) of all n entries: the largest; ties go to the earlier entry.
+
+    The threshold is an exact order statistic at any size (no sampling, no 2^24 limit).
+    """
+    if not 0 <= keep <= 1:
+        raise RegunError(f"the share of weights to keep is {keep}; give a number from 0 to 1.")
+    flat = torch.cat([v.detach().reshape(-1) for v in values.values()])
+    count = round(keep * flat.numel())
+    chosen = torch.zeros(flat.shape, dtype=torch.bool, device=flat.device)
+    if count:
+        threshold = flat.kthvalue(flat.numel() - count + 1).values
+        chosen = flat > threshold
+        ties = (flat == threshold).nonzero().squeeze(1)
+        chosen[ties[: count - int(chosen.sum())]] = True
+    mask: dict[str, Tensor] = {}
+    start = 0
+    for name, value in values.items():
+        mask[name] = chosen[start : start + value.numel()].reshape(value.shape)
+        start += value.numel()
+    return mask
+
+
+def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
+    """Logits of `model` with other weights, for tensors and mappings alike."""
+    return functional_call(_Logits(model), {f"model.{n}": t for n, t in state.items()}, (x,))
+
+
+def logits_with(model: nn.Module, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
+    """Logits of `model` as if its parameters were `weights`; buffers are the model's own."""
+    return _call(model, dict(weights), x)
+
+
+class _Logits(nn.Module):
+    """Makes any classifier a module from inputs to logits, so that functional_call reaches it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Inputs) -> Tensor:
+        return logits_of(self.model, x)

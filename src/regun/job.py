@@ -1,0 +1,161 @@
+"""All that training and a method may use: the job, its steps and its running cost.
+
+Belongs here: `Job`, `Step`, `Cost`, `Budget`. Does not: loops, losses, scores.
+May import: data, models, splits, seeds, errors.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from regun.data.examples import Batch, Examples, Indices, Inputs
+from regun.errors import RegunError
+from regun.models.calls import logits_of
+from regun.seeds import derive
+from regun.splits import Splits
+
+
+@dataclass
+class Cost:
+    """What was spent so far: optimizer steps, samples through forward and backward passes, seconds."""
+
+    steps: int = 0
+    forward: int = 0
+    backward: int = 0
+    seconds: float = 0.0
+
+    def add(self, *, steps: int = 0, forward: int = 0, backward: int = 0, seconds: float = 0.0) -> None:
+        self.steps += steps
+        self.forward += forward
+        self.backward += backward
+        self.seconds += seconds
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Run until this many optimizer steps or backward samples, whatever the recipe's epochs say (one of the two)."""
+
+    steps: int | None = None
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [n for n in (self.steps, self.samples) if n is not None]
+        if len(given) != 1 or given[0] < 1:
+            raise RegunError(f"a budget is steps=N or samples=N with N >= 1; got {self}.")
+
+
+class Step:
+    """The batches of one update, by part (`train`, `forget`, `retain`), and where in the run it stands.
+
+    Reading a part the stream does not give raises; what was read is what the step cost.
+    """
+
+    def __init__(self, parts: Mapping[str, Batch], epoch: int, epochs: int, number: int) -> None:
+        self._parts = parts
+        self._read: set[str] = set()
+        self.epoch, self.epochs, self.number = epoch, epochs, number
+
+    def part(self, name: str) -> Batch:
+        if name not in self._parts:
+            raise RegunError(f"this step has no {name!r} batch; its stream gives {', '.join(sorted(self._parts))}.")
+        self._read.add(name)
+        return self._parts[name]
+
+    @property
+    def train(self) -> Batch:
+        return self.part("train")
+
+    @property
+    def forget(self) -> Batch:
+        return self.part("forget")
+
+    @property
+    def retain(self) -> Batch:
+        return self.part("retain")
+
+    def has(self, name: str) -> bool:
+        return name in self._parts
+
+    @property
+    def samples_read(self) -> int:
+        return sum(len(self._parts[name]) for name in self._read)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an observer learns after an epoch (numbered from 1)."""
+
+    number: int
+    epochs: int
+    loss: float
+    lr: float
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher learns during an epoch: how many of how many steps, the latest loss, speed and time left."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    images_per_second: float
+    seconds_left: float
+
+
+def _ignore(*_: Any) -> None:
+    """An observer that does nothing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A private copy of a model, the data it may see, and a seed from which every random number is derived.
+
+    `reference` is a model of the user's to learn unseen behaviour from; `rebuild(seed)` makes the model afresh.
+    """
+
+    model: nn.Module
+    examples: Examples
+    splits: Splits | None
+    seed: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    on_epoch: Callable[[Epoch, nn.Module], None] = _ignore
+    on_progress: Callable[[Progress], None] = _ignore
+    budget: Budget | None = None
+    reference: nn.Module | None = None
+    rebuild: Callable[[int], nn.Module] | None = None
+    cost: Cost = field(default_factory=Cost)
+
+    def logits(self, x: Inputs) -> Tensor:
+        """The current model's logits, in its current mode."""
+        return logits_of(self.model, x)
+
+    def indices(self, part: str) -> Indices:
+        """The split's index set of this name; validation is for observers, not for methods."""
+        if self.splits is None or part not in ("retain", "forget", "heldout", "base"):
+            raise RegunError(f"a job has retain, forget, heldout and base examples to offer; got {part!r}.")
+        return getattr(self.splits, part)
+
+    def derive(self, *names: int | str) -> int:
+        """A seed of this job's own for the purpose `names`."""
+        return derive(self.seed, *names)
+
+
+def private_copy(model: nn.Module, device: torch.device) -> nn.Module:
+    """A deep copy on `device`, convolutions in channels_last layout (measured 1.3-1.5x faster on CPU)."""
+    twin = copy.deepcopy(model).to(device)
+    if any(p.ndim == 4 for p in twin.parameters()):
+        twin = cast("nn.Module", twin.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
+    return twin
+
+
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """A deep copy in eval mode that takes no gradients: a teacher or reference that cannot move."""
+    return copy.deepcopy(model).eval().requires_grad_(False)

@@ -1,0 +1,131 @@
+"""Methods by name: a file in this folder, a user's file, or a user's function.
+
+Belongs here: finding a method and reading its settings. Does not: any method. May import: the method files, settings.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from regun import methods
+from regun.errors import RegunError, SettingsError, unknown
+from regun.job import Job
+from regun.methods._contract import Needs, Search
+from regun.seeds import digest
+from regun.settings import bind, parse_spec, to_json
+from regun.train import Fitted
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """For a function that takes the job alone."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to unlearn: `unlearn(job, config)` with what describes it."""
+
+    name: str
+    title: str
+    about: str
+    unlearn: Callable[[Job, Any], Fitted | None]
+    config: type[Any] = NoSettings
+    needs: Needs = field(default_factory=Needs)
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    search: Search = field(default_factory=dict[str, Any])
+    source: str | None = None
+
+    def configure(self, values: Mapping[str, Any], preset: str | None = None) -> Any:
+        """Settings from `values` over a preset over the defaults; all mistakes at once."""
+        if preset is not None and preset not in self.presets:
+            raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
+        base = self.config() if preset is None else bind(self.config, self.presets[preset], self.name)
+        return bind(self.config, values, self.name, base)
+
+    def describe(self, config: Any) -> dict[str, Any]:
+        """The method and its settings as JSON, for the content key; a user's own by the digest of its source."""
+        return {"name": self.name, "config": to_json(config), **({"source": self.source} if self.source else {})}
+
+
+def method_names() -> list[str]:
+    """The methods of this package."""
+    return sorted(m.name for m in pkgutil.iter_modules(methods.__path__) if not m.name.startswith("_"))
+
+
+def get_method(method: str | Callable[..., Any]) -> Method:
+    """A method by name, `file.py`, `module:function` or `file.py:function`, or a function itself."""
+    if callable(method):
+        return _from_function(method, f"{method.__module__}:{getattr(method, '__qualname__', 'method')}")
+    if method in method_names():
+        return _from_module(importlib.import_module(f"regun.methods.{method}"), method, own=True)
+    if method.endswith(".py"):
+        return _from_module(_load_file(method), Path(method).stem, own=False)
+    if ":" in method:
+        place, _, name = method.rpartition(":")
+        module = _load_file(place) if place.endswith(".py") else _load_module(place)
+        if not hasattr(module, name):
+            raise RegunError(f"{place} has no {name!r}; give the name of a function unlearn(job) in it.")
+        return _from_function(getattr(module, name), method)
+    raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
+
+
+def read_method(text: str) -> tuple[Method, Any]:
+    """`name`, `name@preset`, `name@preset,key=value,...` to a method and its settings."""
+    spec, values = parse_spec(text)
+    name, _, preset = spec.partition("@")
+    method = get_method(name)
+    return method, method.configure(values, preset or None)
+
+
+def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
+    missing = [n for n in ("Config", "unlearn") if not hasattr(module, n)]
+    if missing:
+        raise RegunError(f"the method file {name} lacks {' and '.join(missing)}; it must have Config and unlearn.")
+    doc = inspect.getdoc(module) or ""
+    return Method(
+        name,
+        getattr(module, "TITLE", name),
+        doc,
+        module.unlearn,
+        module.Config,
+        getattr(module, "NEEDS", Needs()),
+        getattr(module, "PRESETS", {}),
+        getattr(module, "SEARCH", {}),
+        None if own else digest(inspect.getsource(module)),
+    )
+
+
+def _from_function(function: Any, name: str) -> Method:
+    if not callable(function):
+        raise RegunError(f"{name} is a {type(function).__name__}; a method is a function unlearn(job).")
+    try:
+        source = digest(inspect.getsource(function))
+    except (OSError, TypeError):  # typed at a prompt, or a callable object
+        source = digest(name)
+    title = getattr(function, "__name__", name)
+    return Method(
+        name, title, inspect.getdoc(function) or "", lambda job, _: cast("Fitted | None", function(job)), source=source
+    )
+
+
+def _load_file(place: str) -> ModuleType:
+    path = Path(place)
+    spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise RegunError(f"there is no method file {place}; give the path of a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as fault:
+        raise RegunError(f"the module {name!r} cannot be imported ({fault}); is it on the Python path?") from fault

@@ -1,0 +1,43 @@
+"""What a method file exports besides `unlearn(job, config)`.
+
+Belongs here: `Needs`, search ranges, and the defaults the paper shares between methods. Does not: any method.
+May import: nothing of regun.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks of the user besides the model and the forget set."""
+
+    retain: bool = True
+    heldout: bool = False
+    fresh_model: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Search: one of these values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Search: a number between `low` and `high`, on a logarithmic scale if `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+Search = Mapping[str, Mapping[str, Choice | Range]]
+
+RESNET_LR = Choice((1e-1, 5e-2, 1e-2, 5e-3))
+SWIN_LR = Choice((1e-3, 5e-4, 1e-4))
+
+SWIN: Mapping[str, Any] = {"optimizer": "adamw", "epochs": 20, "lr": 1e-4}
+"""The paper's settings for Swin-T while unlearning; one parameter group, no decay, constant rate."""

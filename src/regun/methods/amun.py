@@ -1,0 +1,164 @@
+"""AMUN: fine-tune on adversarial neighbours of the forget set, labelled as the base model mistakes them.
+
+    D_A = {(x_adv, y_adv)}: x_adv the nearest found L2 neighbour of x in D_f that theta_0 misclassifies, as y_adv
+    L = CE over one of D_A+D_f+D_r, D_A+D_f, D_A+D_r, D_A;   weighted: L = (1 - w) CE(D_A batch) + w CE(D_r batch)
+
+Paper: Ebrahimpour-Boroojeny et al. 2025. The attack runs on pixels in [0, 1] with normalisation inside the model
+(inputs that are not images are attacked as they are, unbounded), each example is frozen at the first step that fools
+the model, epsilon doubles for those that resist, and those never fooled are dropped and counted. Preset `paper_code` is
+the ReGUn authors' attack: normalised space, restarts, no early freeze, failures kept clean with their true label.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regun.data.appended import Appended
+from regun.data.examples import Batch, Indices, Inputs, PixelExamples
+from regun.errors import RegunError
+from regun.forward import in_eval_mode
+from regun.job import Job, Step
+from regun.methods._attack import Attack, View, find
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search
+from regun.models.calls import logits_of
+from regun.recipes import Updates
+from regun.settings import setting
+from regun.streams import one_pass, paired
+from regun.train import Fitted, fit
+
+TITLE = "AMUN"
+NEEDS = Needs()
+SETS = ("adv+forget+retain", "adv+forget", "adv+retain", "adv")
+SEARCH: Search = {
+    "resnet": {"lr": RESNET_LR, "train_on": Choice(SETS)},
+    "swin": {"lr": SWIN_LR, "train_on": Choice(SETS)},
+}
+PRESETS = {
+    "swin": SWIN,
+    "weighted": {"train_on": "weighted"},
+    "paper_code": {
+        "space": "normalised",
+        "epsilon": 0.1,
+        "rounds": 6,
+        "freeze": False,
+        "restart": True,
+        "failures": "keep",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Config(Updates):
+    """Settings of AMUN."""
+
+    train_on: str = setting("adv+retain", "what to fine-tune on", choices=(*SETS, "weighted"))
+    w: float = setting(0.5, "train_on weighted: weight of the retain loss", low=0, high=1)
+    space: str = setting("pixel", "where distances are measured", choices=("pixel", "normalised"))
+    epsilon: float = setting(0.04, "radius of the first ball", above=0)
+    steps: int = setting(50, "gradient steps a round", low=1)
+    step: float = setting(0.1, "length of a step, as a share of epsilon", above=0)
+    rounds: int = setting(12, "rounds; epsilon doubles after each", low=1)
+    freeze: bool = setting(True, "stop each example at the first step that fools the model")
+    restart: bool = setting(False, "begin each round at the clean example")
+    failures: str = setting(
+        "drop", "examples never fooled: dropped, or kept clean with their label", choices=("drop", "keep")
+    )
+    attack_batch: int = setting(256, "examples attacked at once", low=1)
+
+
+def unlearn(job: Job, config: Config) -> Fitted:
+    """Attack, then fine-tune."""
+    x, labels, failed = adversarial_set(job, config)
+    appended = Appended(job.examples, x, labels)
+    made = appended.first + np.arange(len(labels))
+    mixed = replace(job, examples=appended)
+    if config.train_on == "weighted":
+        stream = paired(mixed, config.batch_size, config.batch_size, epoch="shorter", forget=made)
+        loss = _weighted_loss(job, config.w)
+    else:
+        parts = {"adv": made, "forget": job.indices("forget"), "retain": job.indices("retain")}
+        chosen = np.concatenate([parts[name] for name in config.train_on.split("+")])
+        stream, loss = one_pass(mixed, "retain", chosen, config.batch_size), _plain_loss(job)
+    fitted = fit(mixed, stream, loss, config)
+    fitted.notes.update(adversarial=len(labels), failed=failed)
+    return fitted
+
+
+def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
+    """Model inputs and wrong labels of D_A, and how many examples were never fooled."""
+    attack = Attack(config.epsilon, config.steps, config.step, config.rounds, config.freeze, config.restart)
+    forget = job.indices("forget")
+    inputs: list[Inputs] = []
+    labels: list[Tensor] = []
+    failed = 0
+    with in_eval_mode(job.model):
+        for start in range(0, len(forget), config.attack_batch):
+            batch = job.examples.fetch(forget[start : start + config.attack_batch], device=job.device)
+            view, finish = _view(job, batch, config.space)
+            found = find(view, batch.y, attack)
+            failed += int(found.failed.sum())
+            job.cost.add(forward=found.samples, backward=found.samples)
+            keep = torch.ones_like(found.failed) if config.failures == "keep" else ~found.failed
+            inputs.append(finish(found.x[keep], keep.nonzero().squeeze(1)))
+            labels.append(found.labels[keep].cpu())
+    y = torch.cat(labels).numpy()
+    if not len(y):
+        raise RegunError(f"AMUN fooled the model on none of {len(forget)} examples; raise amun.rounds or amun.epsilon.")
+    return _joined(inputs), y, failed
+
+
+def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, Tensor], Inputs]]:
+    """What the attack changes, and how changed rows become model inputs."""
+    examples = job.examples
+    if isinstance(examples, PixelExamples):
+        indices = batch.indices.cpu().numpy()
+        pixels = examples.pixels(indices, job.device)
+        if space == "pixel":
+            low, high = torch.zeros_like(pixels[:1]), torch.ones_like(pixels[:1])
+            view = View(pixels, lambda z, rows: logits_of(job.model, examples.normalise(z)), low, high)
+            return view, lambda z, rows: examples.normalise(z)
+        low, high = (examples.normalise(torch.full_like(pixels[:1], value)) for value in (0.0, 1.0))
+        inputs = examples.normalise(pixels)
+        return View(inputs, lambda z, rows: logits_of(job.model, z), low, high), lambda z, rows: z
+    name = _attacked(batch.x)
+
+    def finish(z: Tensor, rows: Tensor) -> Inputs:
+        return z if isinstance(batch.x, Tensor) else {k: z if k == name else v[rows] for k, v in batch.x.items()}
+
+    x = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
+    return View(x, lambda z, rows: logits_of(job.model, finish(z, rows))), finish
+
+
+def _attacked(x: Inputs) -> str:
+    """The name of the one floating-point input of a mapping."""
+    if isinstance(x, Tensor):
+        return ""
+    names = [name for name, tensor in x.items() if tensor.is_floating_point()]
+    if len(names) != 1:
+        raise RegunError(f"AMUN changes one floating-point input; this model has {names or 'none'} among {list(x)}.")
+    return names[0]
+
+
+def _joined(parts: list[Inputs]) -> Inputs:
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat([p for p in parts if isinstance(p, Tensor)]).cpu()
+    maps = [p for p in parts if isinstance(p, Mapping)]
+    return {name: torch.cat([p[name] for p in maps]).cpu() for name in first}
+
+
+def _plain_loss(job: Job) -> Callable[[Step], Tensor]:
+    return lambda step: functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+
+
+def _weighted_loss(job: Job, w: float) -> Callable[[Step], Tensor]:
+    def loss(step: Step) -> Tensor:
+        adversarial = functional.cross_entropy(job.logits(step.forget.x).float(), step.forget.y)
+        retain = functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+        return (1 - w) * adversarial + w * retain
+
+    return loss

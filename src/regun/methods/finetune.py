@@ -1,0 +1,49 @@
+"""Finetune: keep training on what is retained, and let the rest fade.
+
+    L = mean CE over B_r,  an epoch = one pass over the retain set
+
+Paper: the plainest baseline (Warnecke et al. 2021; Golatkar et al. 2020). The authors' released code fine-tunes on a
+fixed random retain subset of the forget set's size for 2 epochs (preset `paper_code`); the published numbers are those
+of the full retain set.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from regun.data.examples import Indices
+from regun.job import Job
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search
+from regun.recipes import Updates
+from regun.seeds import generator
+from regun.settings import setting
+from regun.streams import one_pass
+from regun.train import Fitted, fit
+
+TITLE = "Finetune"
+NEEDS = Needs()
+SEARCH: Search = {"resnet": {"lr": RESNET_LR}, "swin": {"lr": SWIN_LR}}
+PRESETS = {"swin": SWIN, "paper_code": {"subset": True, "epochs": 2}}
+
+
+@dataclass(frozen=True)
+class Config(Updates):
+    """Settings of Finetune."""
+
+    subset: bool = setting(False, "use only as many retain examples as there are forget examples, drawn once")
+
+
+def unlearn(job: Job, config: Config) -> Fitted:
+    """Train on the retain set."""
+    stream = one_pass(job, "retain", retained(job, config.subset), config.batch_size)
+    return fit(job, stream, lambda s: functional.cross_entropy(job.logits(s.retain.x).float(), s.retain.y), config)
+
+
+def retained(job: Job, subset: bool) -> Indices:
+    """The retain set, or a fixed random part of it of the forget set's size."""
+    indices = job.indices("retain")
+    if not subset:
+        return indices
+    order = torch.randperm(len(indices), generator=generator(job.seed, "subset")).numpy()
+    return indices[order[: len(job.indices("forget"))]]

@@ -1,0 +1,105 @@
+"""LUR: re-initialise the weights most salient for the forget set, then ascend on it one retain step ahead.
+
+    saliency s = |theta * sum over batches of |grad CE(B_f)||;  the top 1 - sparsity of eligible weights are drawn anew
+    theta' = theta - alpha grad CE(B_r; theta);   L = w CE(B_r; theta) - (1 - w) CE(B_f; theta')   (second order)
+
+Paper: appendix of the ReGUn paper (LUR; its first step is that of Scissorhands, Wu & Harandi 2024). Eligible are the
+weights and biases of linear and convolution layers of any architecture whose names match `layers`; normalisation
+layers never are. Nothing eligible is an error. The ascent has no bound: see NegGrad.
+"""
+
+import fnmatch
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
+
+from regun.errors import RegunError
+from regun.gradients import logits_with, summed_gradient, top_mask, trainable
+from regun.job import Job, Step
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search
+from regun.models.calls import twice_differentiable
+from regun.recipes import Updates
+from regun.seeds import derive, generator, isolated
+from regun.settings import setting
+from regun.streams import paired
+from regun.train import Fitted, fit
+
+TITLE = "LUR"
+NEEDS = Needs()
+SEARCH: Search = {
+    "resnet": {"lr": RESNET_LR, "w": Range(0.5, 0.99), "sparsity": Choice((0.85, 0.9, 0.95, 0.97, 0.99))},
+    "swin": {"lr": SWIN_LR, "w": Range(0.5, 0.99), "sparsity": Choice((0.9, 0.95, 0.99, 0.999))},
+}
+PRESETS = {
+    "swin": SWIN,
+    "cifar10": {"sparsity": 0.97, "layers": ("layer3.*", "layer4.*", "fc.*")},
+    "cifar100": {"sparsity": 0.99, "layers": ("layer4.*", "fc.*")},
+    "cifar100_half": {"sparsity": 0.90, "layers": ("layer4.*", "fc.*")},
+    "tiny_imagenet": {"sparsity": 0.95},
+    "tiny_imagenet_half": {"sparsity": 0.85},
+}
+
+
+@dataclass(frozen=True)
+class Config(Updates):
+    """Settings of LUR."""
+
+    w: float = setting(0.5, "weight of the retain loss; the ascent has 1 - w", low=0, high=1)
+    alpha: float = setting(0.01, "length of the look-ahead step on the retain loss", low=0)
+    sparsity: float = setting(0.97, "share of eligible weights that is NOT re-initialised", low=0, high=1)
+    layers: tuple[str, ...] = setting(("*",), "names of eligible parameters (patterns, separated by /)")
+    prune_batches: int = setting(1, "forget batches the saliency is measured on", low=1)
+
+
+def unlearn(job: Job, config: Config) -> Fitted:
+    """Re-initialise, then take look-ahead steps."""
+    redrawn = reinitialise(job, config) if config.sparsity < 1 else 0
+    parameters = trainable(job.model)
+
+    def loss(step: Step) -> Tensor:
+        retain = functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+        gradients = torch.autograd.grad(retain, list(parameters.values()), create_graph=True)
+        ahead = {n: p - config.alpha * g for (n, p), g in zip(parameters.items(), gradients, strict=True)}
+        forget = functional.cross_entropy(logits_with(job.model, ahead, step.forget.x).float(), step.forget.y)
+        job.cost.add(backward=len(step.retain))
+        return config.w * retain - (1 - config.w) * forget
+
+    with twice_differentiable():
+        fitted = fit(job, paired(job, config.batch_size, config.batch_size, epoch="shorter"), loss, config)
+    fitted.notes["reinitialised"] = redrawn
+    return fitted
+
+
+def eligible(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, nn.Parameter]:
+    """Weights and biases of linear and convolution layers whose names match one of the patterns."""
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | _ConvNd)]
+    members = {id(p) for layer in layers for p in layer.parameters(recurse=False)}
+    names = {name for name, p in trainable(model).items() if id(p) in members}
+    found = {n: p for n, p in trainable(model).items() if n in names and any(fnmatch.fnmatch(n, g) for g in patterns)}
+    if not found:
+        raise RegunError(
+            f"lur.layers is {'/'.join(patterns)!r}, which matches no linear or convolution layer of this model; "
+            f"its layers are {', '.join(sorted(names)[:4])}, ... Use * for all of them."
+        )
+    return found
+
+
+def reinitialise(job: Job, config: Config) -> int:
+    """Draw the most salient eligible weights anew (Kaiming uniform, biases 0); returns how many."""
+    chosen = eligible(job.model, config.layers)
+    forget = job.indices("forget")
+    order = torch.randperm(len(forget), generator=generator(job.seed, "saliency")).numpy()
+    sample = forget[order[: config.prune_batches * config.batch_size]]
+    gradient = summed_gradient(job, sample, batch_size=config.batch_size, absolute=True)
+    mask = top_mask({n: (p.detach() * gradient[n]).abs() for n, p in chosen.items()}, 1 - config.sparsity)
+    with torch.no_grad(), isolated(derive(job.seed, "reinitialise")):
+        for name, parameter in chosen.items():
+            fresh = torch.zeros_like(parameter)
+            if parameter.ndim > 1:
+                nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
+            parameter.copy_(torch.where(mask[name], fresh, parameter))
+    return sum(int(m.sum()) for m in mask.values())

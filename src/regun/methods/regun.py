@@ -1,0 +1,168 @@
+"""ReGUn: treat forgotten data as unseen data, by distilling towards predictions on a disjoint held-out set.
+
+    L = (1 - w) mean over B_f of KL(q(B_f) || p_theta(.|x)) + w CE(B_r)
+    q(B_f) = mean over m held-out examples, drawn to match B_f's class histogram, of the frozen base model's softmax
+
+Paper: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning". An epoch is one pass over the forget set; the
+retain batches come from an endlessly reshuffled stream. The defaults are the paper's method. Everything else is a
+setting: how fine the target is (`granularity`), which held-out examples speak (`selector`), how they are averaged,
+whose predictions they are (`reference`), what BatchNorm does, how many retain examples a step sees (`retain_batch`).
+
+Held-out predictions of a reference that does not move are computed once; a step then only indexes them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regun.errors import RegunError, SettingsError
+from regun.forward import eval_features, eval_logits
+from regun.job import Job, Step, frozen_copy
+from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
+from regun.recipes import Updates
+from regun.seeds import generator
+from regun.settings import setting
+from regun.streams import paired
+from regun.train import Fitted, fit
+
+TITLE = "ReGUn"
+NEEDS = Needs(heldout=True)
+SEARCH: Search = {
+    "resnet": {"lr": RESNET_LR, "w": Range(0.1, 0.9)},
+    "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
+}
+PRESETS = {
+    "swin": SWIN,
+    "paper_code": {"replacement": True},
+    "wide_retain": {"batch_size": 16, "retain_batch": 64},
+}
+
+
+@dataclass(frozen=True)
+class Config(Updates):
+    """Settings of ReGUn; the defaults are the paper's."""
+
+    w: float = setting(0.5, "weight of the retain loss; the distillation has 1 - w", low=0, high=1)
+    retain_batch: int | None = setting(None, "retain examples a step (default: batch_size, as in the paper)", low=1)
+    m: int | None = setting(None, "held-out draws a step (default: as many as forget examples)", low=1)
+    granularity: str = setting("batch", "one target a batch, a class or a sample", choices=("batch", "class", "sample"))
+    selector: str = setting("histogram", "which held-out examples speak", choices=("histogram", "uniform", "nearest"))
+    k: int = setting(1, "selector nearest: neighbours an example", low=1)
+    aggregation: str = setting("probabilities", "what is averaged", choices=("probabilities", "logits"))
+    temperature: float = setting(1.0, "softens both sides of the distillation", above=0)
+    reference: str = setting(
+        "base",
+        "whose predictions: the frozen base, the moving model, or one given",
+        choices=("base", "moving", "given"),
+    )
+    replacement: bool = setting(False, "always draw with replacement (default: only when the pool runs out)")
+    batchnorm: str = setting(
+        "paper",
+        "BatchNorm statistics: updated by both passes, frozen, or re-estimated on retain at the end",
+        choices=("paper", "frozen", "reestimate"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        problems: list[str] = []
+        if self.selector == "uniform" and self.granularity != "batch":
+            problems.append(f"regun.granularity is {self.granularity!r}; selector uniform knows only batch.")
+        if self.selector == "nearest" and self.m is not None:
+            problems.append(f"regun.m is {self.m}; selector nearest draws k neighbours an example: set k instead.")
+        if problems:
+            raise SettingsError(problems)
+
+
+def unlearn(job: Job, config: Config) -> Fitted:
+    """Distil the forget set towards the reference while training on the retain set."""
+    target = reference_target(job, config) if config.w < 1 else None
+
+    def loss(step: Step) -> Tensor:
+        if config.batchnorm == "frozen":
+            freeze_statistics(job.model)
+        terms: list[Tensor] = []
+        if target is not None:
+            q = target(step)
+            log_p = functional.log_softmax(job.logits(step.forget.x).float() / config.temperature, dim=1)
+            terms.append((1 - config.w) * functional.kl_div(log_p, q, reduction="batchmean"))
+        if config.w > 0:
+            terms.append(config.w * functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y))
+        return sum(terms[1:], terms[0])
+
+    stream = paired(job, config.batch_size, config.retain_batch or config.batch_size, epoch="forget")
+    fitted = fit(job, stream, loss, config)
+    if config.batchnorm == "reestimate" and not fitted.diverged:
+        reestimate_statistics(job, job.indices("retain"), config.batch_size)
+    if target is not None and target.pool.missing:
+        fitted.notes["draws_for_missing_classes"] = target.pool.missing
+    return fitted
+
+
+class Target:
+    """RefDist: the soft targets (b, K) of a step's forget batch."""
+
+    def __init__(
+        self,
+        job: Job,
+        pool: Pool,
+        pick: Callable[[Step, torch.Generator], Picks],
+        logits_at: Callable[[Tensor], Tensor],
+        config: Config,
+    ) -> None:
+        self.job, self.pool, self.pick, self.logits_at, self.config = job, pool, pick, logits_at, config
+
+    def __call__(self, step: Step) -> Tensor:
+        picks = self.pick(step, generator(self.job.seed, "reference", step.epoch, step.number))
+        return aggregate(picks, self.logits_at, self.config.aggregation, self.config.temperature).to(self.job.device)
+
+
+def reference_target(job: Job, config: Config) -> Target:
+    """Prepare RefDist: cache what does not move, and choose how to pick."""
+    heldout = job.indices("heldout")
+    pool = Pool(job.examples.labels[heldout], job.examples.num_classes)
+    source = _source(job, config)
+    if config.reference == "moving":
+
+        def logits_at(chosen: Tensor) -> Tensor:
+            job.cost.add(forward=len(chosen))
+            return eval_logits(job.model, job.examples, heldout[chosen.numpy()], job.device)
+    else:
+        cached = eval_logits(source, job.examples, heldout, job.device)
+        job.cost.add(forward=len(heldout))
+
+        def logits_at(chosen: Tensor) -> Tensor:
+            return cached[chosen]
+
+    return Target(job, pool, _picker(job, config, pool, source), logits_at, config)
+
+
+def _source(job: Job, config: Config) -> nn.Module:
+    if config.reference != "given":
+        return frozen_copy(job.model)
+    if job.reference is None:
+        raise RegunError("regun.reference is 'given', but no reference model was given; pass one, or use 'base'.")
+    return frozen_copy(job.reference)
+
+
+def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable[[Step, torch.Generator], Picks]:
+    if config.selector == "histogram":
+        return lambda step, draw: histogram_picks(
+            pool, step.forget.y, config.m, config.granularity, draw, replacement=config.replacement
+        )
+    if config.selector == "uniform":
+        return lambda step, draw: uniform_picks(pool, step.forget.y, config.m, draw, replacement=config.replacement)
+    forget = job.indices("forget")
+    ours = eval_features(source, job.examples, forget, job.device)
+    theirs = eval_features(source, job.examples, job.indices("heldout"), job.device)
+    job.cost.add(forward=len(ours) + len(theirs))
+    neighbours = nearest(ours, theirs, config.k)
+    place = torch.full((len(job.examples.labels),), -1)
+    place[torch.from_numpy(forget)] = torch.arange(len(forget))
+    return lambda step, _: nearest_picks(
+        neighbours[place[step.forget.indices.cpu()]], step.forget.y, pool.classes, config.granularity
+    )

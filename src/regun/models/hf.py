@@ -1,0 +1,137 @@
+"""Image classifiers in the Hugging Face format, from a local directory or the hub: `hf:PATH_OR_NAME`.
+
+Belongs here: finding, loading and naming (by digest) such a model.
+Does not: pickled weights or code that comes with a model; neither is ever run. May import: errors, settings, the other
+files of this folder.
+"""
+
+import hashlib
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regun.errors import RegunError
+from regun.models.shapes import ImageSize
+from regun.models.wrap import Logits, silent_transformers
+from regun.settings import check, setting
+
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+FILES = ["config.json", "model*.safetensors", "model.safetensors.index.json"]
+
+
+@dataclass(frozen=True)
+class HfSettings:
+    """Settings of `hf:PATH_OR_NAME`."""
+
+    pretrained: bool = setting(True, "start from the stored weights; false: the same architecture, drawn afresh")
+
+    def __post_init__(self) -> None:
+        check(self, "hf")
+
+
+def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+    """The classifier at `name` with a head of `num_classes` outputs; a head of another size is drawn afresh."""
+    folder = _locate(name)
+    if settings.pretrained:
+        _weight_files(name, folder)
+    try:
+        with silent_transformers(f"hf:{name}") as transformers:
+            config = transformers.AutoConfig.from_pretrained(
+                folder, num_labels=num_classes, trust_remote_code=False, local_files_only=True
+            )
+            _check_channels(name, config, image_size)
+            classifiers = transformers.AutoModelForImageClassification
+            if not settings.pretrained:
+                return Logits(classifiers.from_config(config, trust_remote_code=False)).float()
+            return Logits(_load(name, folder, config, classifiers, num_classes)).float()
+    except (OSError, ValueError, RuntimeError, KeyError) as fault:
+        reason = str(fault).strip().split("\n")[0]
+        raise RegunError(
+            f"{folder} cannot be loaded as an image classifier: {type(fault).__name__}: {reason} "
+            "Give a directory that save_pretrained of a transformers image classifier has written."
+        ) from fault
+
+
+def describe_hf(name: str, settings: HfSettings) -> dict[str, Any]:
+    """Digests of the files that define the model: its configuration and, if they are loaded, its weights."""
+    folder = _locate(name)
+    files = {"config": _sha256(folder / "config.json")}
+    weights = _weight_files(name, folder) if settings.pretrained else []
+    return {**files, "weights": {file.name: _sha256(file) for file in weights}}
+
+
+def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: int) -> nn.Module:
+    model, report = classifiers.from_pretrained(
+        folder,
+        config=config,
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        trust_remote_code=False,
+        local_files_only=True,
+    )
+    drawn = {key if isinstance(key, str) else key[0] for key in (*report["missing_keys"], *report["mismatched_keys"])}
+    # only the head may be new: anything else would be random weights under the name of a trained model
+    lost = sorted(k for k, p in model.named_parameters() if k in drawn and p.shape[0] != num_classes)
+    if lost:
+        raise RegunError(
+            f"the weights in {folder} do not fit its config.json: {len(lost)} parameters besides the head are missing "
+            f"or of another size, such as {lost[0]}. Set pretrained=false for fresh weights, or repair {name}."
+        )
+    return model
+
+
+def _locate(name: str) -> Path:
+    """The local directory of a model; a name on the hub is downloaded (or taken from the local cache) first."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        folder = _download(name)
+    if not (folder / "config.json").is_file():
+        raise RegunError(f"{folder} has no config.json. Give a directory written by save_pretrained.")
+    return folder
+
+
+def _download(name: str) -> Path:
+    if not HUB_NAME.fullmatch(name):
+        raise RegunError(
+            f"there is no directory {name!r} to load a model from. Write hf:PATH with an existing directory, "
+            "or hf:OWNER/NAME for a model of the Hugging Face hub."
+        )
+    with silent_transformers(f"hf:{name}"):
+        try:
+            hub = importlib.import_module("huggingface_hub")
+            return Path(hub.snapshot_download(name, allow_patterns=FILES))
+        except Exception as fault:  # the network fails in many ways, each with an exception of its own
+            raise RegunError(
+                f"there is no directory {name!r}, and no such model could be fetched from the Hugging Face hub "
+                f"({type(fault).__name__}). Check the name and the network; without a network, copy the model's "
+                "directory here and write hf:PATH."
+            ) from fault
+
+
+def _weight_files(name: str, folder: Path) -> list[Path]:
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise RegunError(
+            f"{folder} has no model*.safetensors; pickled weights (.bin, .pt) are never loaded, because they can run "
+            f"code. Save the model again with save_pretrained, or set pretrained=false for {name}."
+        )
+    return files
+
+
+def _check_channels(name: str, config: Any, image_size: ImageSize | None) -> None:
+    channels: object = config.to_dict().get("num_channels")
+    if image_size is not None and isinstance(channels, int) and channels != image_size[0]:
+        raise RegunError(
+            f"hf:{name} takes images of {channels} channels, but the data has {image_size[0]} "
+            f"(image_size {image_size}). Convert the images, or choose another model."
+        )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,171 @@
+"""Swin transformers: `swin-t` as torchvision defines it, and `swin-nano` for images of 8 to 64 pixels.
+
+Belongs here: their settings, how patch and window fit an image, and what transformers' Swin does unlike torchvision's.
+Does not: pretrained weights (see hf). May import: errors, settings, the other files of this folder.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regun.errors import RegunError, SettingsError
+from regun.models.shapes import ImageSize, require_image
+from regun.models.wrap import Logits, silent_transformers
+from regun.settings import check, setting
+
+
+@dataclass(frozen=True)
+class SwinTinySettings:
+    """Settings of `swin-t`."""
+
+    drop_path: float = setting(0.2, "stochastic depth of the last block, rising linearly from 0", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        check(self, "swin-t")
+
+
+@dataclass(frozen=True)
+class SwinNanoSettings:
+    """Settings of `swin-nano`."""
+
+    embed_dim: int = setting(32, "channels of the first stage; doubled by each further stage", low=1)
+    depths: tuple[int, ...] = setting((2, 2), "blocks of each stage, written 2/2")
+    heads: tuple[int, ...] = setting((2, 4), "attention heads of each stage, written 2/4")
+    window: int | None = setting(None, "side of an attention window in patches; none: fitted to the image", low=2)
+    patch: int | None = setting(None, "side of a patch in pixels; none: fitted to the image", low=1)
+    drop_path: float = setting(0.1, "stochastic depth of the last block, rising linearly from 0", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        check(self, "swin-nano")
+        problems = _stage_problems(self.embed_dim, self.depths, self.heads)
+        if problems:
+            raise SettingsError(problems)
+
+
+@dataclass(frozen=True)
+class StochasticDepth:
+    """Forward hook that, in training, drops a module's output for each example with probability `rate`.
+
+    transformers drops the attention branch of a block but not its MLP branch; torchvision drops both.
+    """
+
+    rate: float
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        if not module.training:
+            return output
+        shape = (output.shape[0],) + (1,) * (output.ndim - 1)
+        kept = torch.rand(shape, device=output.device) >= self.rate
+        return output * kept / (1 - self.rate)
+
+
+class MeanPool(nn.Module):
+    """Mean over the last dimension; AdaptiveAvgPool1d gives the same, but torch.func.vmap does not know it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.mean(x, dim=-1, keepdim=True)
+
+
+def build_swin_tiny(settings: SwinTinySettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+    """Swin-T for 224 pixels: patch 4, window 7, 96 channels; with 200 classes it has 27,673,154 parameters."""
+    size = require_image("swin-t", image_size)
+    shape = _Shape(patch=4, window=7, embed_dim=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24))
+    _check_fit("swin-t", shape, size, "It is made for 224x224: resize the images, or use the model 'swin-nano'.")
+    return _build("swin-t", shape, settings.drop_path, num_classes, size)
+
+
+def build_swin_nano(settings: SwinNanoSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+    """A small Swin whose patch (a grid of at most 16x16) and window (at most 7) follow from the image size."""
+    size = require_image("swin-nano", image_size)
+    patch = settings.patch or math.ceil(max(size[1:]) / 16)
+    window = settings.window or _window_for(_grids(size, patch, len(settings.depths)))
+    shape = _Shape(patch, window, settings.embed_dim, settings.depths, settings.heads)
+    _check_fit("swin-nano", shape, size, "Use larger images, a smaller patch, a smaller window or fewer depths.")
+    return _build("swin-nano", shape, settings.drop_path, num_classes, size)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    patch: int
+    window: int
+    embed_dim: int
+    depths: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
+def _build(name: str, shape: _Shape, drop_path: float, num_classes: int, size: ImageSize) -> nn.Module:
+    with silent_transformers(name) as transformers:
+        config = transformers.SwinConfig(
+            image_size=size[1:],
+            patch_size=shape.patch,
+            num_channels=size[0],
+            embed_dim=shape.embed_dim,
+            depths=shape.depths,
+            num_heads=shape.heads,
+            window_size=shape.window,
+            mlp_ratio=4.0,
+            drop_path_rate=drop_path,
+            num_labels=num_classes,
+            attn_implementation="sdpa",
+        )
+        model = transformers.SwinForImageClassification(config)
+    _follow_torchvision(model.swin, drop_path)
+    return Logits(model)
+
+
+def _follow_torchvision(swin: Any, drop_path: float) -> None:
+    """Initialise patch embedding and position biases, and drop MLP branches, as torchvision's Swin does."""
+    swin.pooler = MeanPool()
+    swin.embeddings.patch_embeddings.projection.reset_parameters()
+    blocks = [block for stage in swin.encoder.layers for block in stage.blocks]
+    for index, block in enumerate(blocks):
+        nn.init.trunc_normal_(block.attention.relative_position_bias.relative_position_bias_table, std=0.02)
+        rate = drop_path * index / max(len(blocks) - 1, 1)
+        if rate > 0:
+            block.mlp.register_forward_hook(StochasticDepth(rate))
+
+
+def _grids(size: ImageSize, patch: int, stages: int) -> list[tuple[int, int]]:
+    """Patches (high, wide) at each stage; incomplete patches and pairs are padded."""
+    grids = [(math.ceil(size[1] / patch), math.ceil(size[2] / patch))]
+    for _ in range(stages - 1):
+        grids.append((math.ceil(grids[-1][0] / 2), math.ceil(grids[-1][1] / 2)))
+    return grids
+
+
+def _window_for(grids: list[tuple[int, int]]) -> int:
+    """The largest window up to 7 that divides every grid; without one, the largest up to 4 that fits, with padding."""
+    common = math.gcd(*(side for grid in grids for side in grid))
+    dividing = (w for w in range(7, 1, -1) if common % w == 0)
+    return next(dividing, max(2, min(4, *grids[-1])))
+
+
+def _check_fit(name: str, shape: _Shape, size: ImageSize, advice: str) -> None:
+    last = _grids(size, shape.patch, len(shape.depths))[-1]
+    if min(last) < shape.window:
+        raise RegunError(
+            f"{name} does not fit images of {size[1]}x{size[2]} pixels: with patch {shape.patch} and "
+            f"{len(shape.depths)} stages the last grid has {last[0]}x{last[1]} patches, "
+            f"less than its window of {shape.window}. {advice}"
+        )
+
+
+def _stage_problems(embed_dim: int, depths: tuple[int, ...], heads: tuple[int, ...]) -> list[str]:
+    problems: list[str] = []
+    if not depths or len(depths) != len(heads):
+        problems.append(
+            f"swin-nano.depths is {depths} and swin-nano.heads is {heads}; "
+            "give both one number a stage, as in depths=2/2 and heads=2/4."
+        )
+    if any(d < 1 for d in depths):
+        problems.append(f"swin-nano.depths is {depths}; the least allowed is 1 block a stage.")
+    for stage, count in enumerate(heads):
+        if count < 1 or embed_dim * 2**stage % count:
+            problems.append(
+                f"swin-nano.heads is {heads}; in stage {stage + 1} give a divisor of its "
+                f"{embed_dim * 2**stage} channels, not {count}."
+            )
+    return problems

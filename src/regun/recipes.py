@@ -1,0 +1,122 @@
+"""Recipes: how weights are updated, as data.
+
+Belongs here: `Recipe` with its schedule and optimizer, and the named recipes. Does not: the loop (see train).
+May import: settings, errors.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from regun.errors import SettingsError
+from regun.settings import check, noun_of, setting
+
+
+@dataclass(frozen=True)
+class Updates:
+    """How weights are updated: what every method that runs the loop may set."""
+
+    epochs: int = setting(10, "passes over the stream", low=0)
+    batch_size: int = setting(128, "examples a batch", low=1)
+    optimizer: str = setting("sgd", "update rule", choices=("sgd", "adamw"))
+    lr: float = setting(0.01, "learning rate (its peak, where a schedule changes it)", low=0)
+    momentum: float = setting(0.9, "momentum of sgd", low=0, high=1)
+    nesterov: bool = setting(False, "Nesterov momentum (sgd only; needs momentum)")
+    beta1: float = setting(0.9, "adamw: decay of the first moment", low=0, high=1)
+    beta2: float = setting(0.999, "adamw: decay of the second moment", low=0, high=1)
+    weight_decay: float = setting(0.0, "weight decay", low=0)
+    decay: str = setting(
+        "all", "decayed parameters: all, or weights (not biases and norms)", choices=("all", "weights")
+    )
+    schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine", "onecycle", "steps"))
+    milestones: tuple[int, ...] = setting((), "schedule steps: divide the rate by 10 at each of these epochs")
+    warmup_epochs: int = setting(0, "epochs of linear warm-up before the schedule", low=0)
+    warmup_lr: float = setting(1e-6, "where the warm-up starts", low=0)
+    precision: str = setting(
+        "auto", "auto: bf16 where the accelerator has it, else fp32", choices=("auto", "fp32", "bf16")
+    )
+    compile: bool = setting(False, "compile the model with torch.compile")
+
+    def __post_init__(self) -> None:
+        noun = noun_of(self)
+        check(self, noun)
+        problems: list[str] = []
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            problems.append(f"{noun}.nesterov is true; it needs optimizer sgd with momentum above 0.")
+        if self.warmup_epochs and self.warmup_epochs >= self.epochs:
+            problems.append(f"{noun}.warmup_epochs is {self.warmup_epochs}; keep it below epochs ({self.epochs}).")
+        if self.warmup_epochs and self.schedule == "onecycle":
+            problems.append(f"{noun}.warmup_epochs is set, but onecycle warms up by itself; set it to 0.")
+        if problems:
+            raise SettingsError(problems)
+
+    def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
+        """The learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done matters to onecycle only."""
+        warm = self.warmup_epochs
+        if epoch < warm:
+            return self.warmup_lr + (epoch + 1) / warm * (self.lr - self.warmup_lr)
+        if self.schedule == "cosine":
+            return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - warm) / max(1, epochs - warm)))
+        if self.schedule == "steps":
+            return self.lr * 0.1 ** sum(epoch >= m for m in self.milestones)
+        if self.schedule == "onecycle":
+            return self.lr * _onecycle((epoch + fraction) / max(1, epochs))
+        return self.lr
+
+
+@dataclass(frozen=True)
+class Recipe(Updates):
+    """How a model is trained from scratch."""
+
+    label_smoothing: float = setting(0.0, "label smoothing of the training loss", low=0, high=1)
+
+
+RECIPES: dict[str, Recipe] = {
+    # the paper's, with the settings of its authors' code where the text is silent
+    "resnet18": Recipe(
+        epochs=100, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4, schedule="cosine", batch_size=128
+    ),
+    "swin-t": Recipe(
+        epochs=200, optimizer="adamw", lr=3e-4, weight_decay=0.05, decay="weights", schedule="cosine",
+        warmup_epochs=10, label_smoothing=0.1, batch_size=128,
+    ),
+    # for narrow models and a few thousand images on two cores
+    "resnet18-small": Recipe(
+        epochs=30, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4, schedule="onecycle", batch_size=64
+    ),
+    "swin-small": Recipe(
+        epochs=40, optimizer="adamw", lr=1e-3, weight_decay=0.05, decay="weights", schedule="cosine",
+        warmup_epochs=3, label_smoothing=0.1, batch_size=64,
+    ),
+    "digits": Recipe(epochs=40, lr=0.05, momentum=0.9, nesterov=True, schedule="cosine", batch_size=64),
+}  # fmt: skip
+
+
+def resolve_precision(precision: str, device: torch.device) -> str:
+    """`auto` becomes bf16 on an accelerator that has it and fp32 elsewhere (bf16 on most CPUs is far slower)."""
+    if precision != "auto":
+        return precision
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
+    """The recipe's optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    exempt = {n for n, _ in named if recipe.decay == "weights" and (n.endswith(".bias") or "norm" in n)}
+    groups = [
+        {"params": [p for n, p in named if n not in exempt], "weight_decay": recipe.weight_decay},
+        {"params": [p for n, p in named if n in exempt], "weight_decay": 0.0},
+    ]
+    groups = [g for g in groups if g["params"]]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=True)
+
+
+def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: float = 1e-5) -> float:
+    """Cosine from `start` up to 1 over the first `warm` of the run, then cosine down to `end`."""
+    if progress < warm:
+        return start + (1 - start) * 0.5 * (1 - math.cos(math.pi * progress / warm))
+    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))

@@ -1,0 +1,293 @@
+"""Which examples play which part: held-out, validation, forget, retain.
+
+Belongs here: `Request` (what to forget), `Reserve` (what is set aside before any training), `Splits` (the four index
+sets of one request) and the index arithmetic behind them.
+Does not: images, models, disk. May import: errors, seeds; numpy only.
+
+Order of draws: held-out first, then validation, both by the split seed alone; the request then picks from what is left.
+So the training set of the base model never depends on the request, and one base model serves every forget set.
+"""
+
+import heapq
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from regun.errors import SplitError
+from regun.seeds import derive, digest
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to forget; build it with one of `random`, `stratified`, `of_classes`, `of_class_fractions`, `of_ids`."""
+
+    scheme: str
+    fraction: float | None = None
+    classes: tuple[int, ...] = ()
+    fractions: tuple[float, ...] = ()
+    ids: tuple[int, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def random(cls, fraction: float) -> "Request":
+        """A uniformly drawn `fraction` of everything but the held-out set (the paper's 1, 10 and 50 %)."""
+        return cls("random", fraction=fraction)
+
+    @classmethod
+    def stratified(cls, fraction: float) -> "Request":
+        """As `random`, but every class gives its share to within one example."""
+        return cls("stratified", fraction=fraction)
+
+    @classmethod
+    def of_classes(cls, classes: Sequence[int]) -> "Request":
+        """Every training example of these classes."""
+        return cls("class", classes=tuple(int(c) for c in classes))
+
+    @classmethod
+    def of_class_fractions(cls, fractions: Mapping[int, float]) -> "Request":
+        """A fraction of the training examples of each class named."""
+        return cls("class_fraction", classes=tuple(fractions), fractions=tuple(fractions.values()))
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[int] | Indices) -> "Request":
+        """Exactly these training examples."""
+        return cls("ids", ids=tuple(int(i) for i in ids))
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What no model trains on (`heldout`, `val`) and the rest in the order in which requests take from it (`pool`)."""
+
+    heldout: Indices
+    val: Indices
+    pool: Indices
+    stratified: bool = False
+
+    @property
+    def total(self) -> int:
+        return len(self.heldout) + len(self.val) + len(self.pool)
+
+    @cached_property
+    def base(self) -> Indices:
+        """What the base model trains on, sorted."""
+        return np.sort(self.pool)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Four disjoint, sorted index sets over `total` examples; refuses overlap, no forget set and stray indices."""
+
+    retain: Indices
+    forget: Indices
+    heldout: Indices
+    val: Indices
+    total: int
+
+    def __post_init__(self) -> None:
+        owner = np.full(self.total, -1, dtype=np.int8)
+        names = ("retain", "forget", "heldout", "val")
+        for number, name in enumerate(names):
+            part = np.unique(np.asarray(getattr(self, name), dtype=np.int64))
+            if len(part) != len(getattr(self, name)):
+                raise SplitError(f"{name} names {len(getattr(self, name)) - len(part)} examples twice; give each once.")
+            _refuse_unknown(part, self.total, name)
+            taken = owner[part] >= 0
+            if taken.any():
+                other, first = names[owner[part[taken][0]]], part[taken][0]
+                raise SplitError(
+                    f"{name} and {other} share {int(taken.sum())} examples (the first is {first}); they must be "
+                    f"disjoint: take the shared ones out of one of them."
+                )
+            owner[part] = number
+            object.__setattr__(self, name, part)
+        if not len(self.forget):
+            raise SplitError("the forget set is empty; ask for a larger fraction or name at least one example.")
+
+    @cached_property
+    def base(self) -> Indices:
+        """What the base model was trained on: retain and forget together, sorted."""
+        return np.union1d(self.retain, self.forget)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([self.total, *(digest(part) for part in (self.retain, self.forget, self.heldout, self.val))])
+
+
+def reserve(labels: Indices, seed: int, *, heldout: float = 0.1, val: float = 0.1, stratified: bool = False) -> Reserve:
+    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set."""
+    for name, fraction in (("heldout", heldout), ("val", val)):
+        if not 0 <= fraction < 1:
+            raise SplitError(f"the {name} fraction is {fraction}; give a number from 0 up to, not including, 1.")
+    order = _order(np.arange(len(labels)), labels, seed, "heldout", stratified)
+    kept, rest = np.split(order, [round(heldout * len(order))])
+    rest = _order(rest, labels, seed, "val", stratified)
+    checked, pool = np.split(rest, [round(val * len(rest))])
+    if not len(pool):
+        raise SplitError(f"heldout {heldout} and val {val} leave none of {len(labels)} examples; lower them.")
+    pool = _order(pool, labels, seed, "forget", stratified)
+    return Reserve(np.sort(kept), np.sort(checked), pool, stratified)
+
+
+def make_splits(labels: Indices, request: Request, reserved: Reserve) -> Splits:
+    """The four sets of `request` over what `reserved` left for training.
+
+    >>> labels = np.arange(1000) % 10
+    >>> s = make_splits(labels, Request.random(0.1), reserve(labels, seed=0))
+    >>> len(s.heldout), len(s.val), len(s.forget), len(s.retain)
+    (100, 90, 90, 720)
+    """
+    if len(labels) != reserved.total:
+        raise SplitError(f"the reserve was drawn over {reserved.total} examples, the data has {len(labels)}.")
+    pick = {
+        "random": _by_fraction,
+        "stratified": _by_fraction,
+        "class": _by_class,
+        "class_fraction": _by_class_fraction,
+        "ids": _by_ids,
+    }[request.scheme]
+    forget = pick(labels, request, reserved)
+    retain = np.setdiff1d(reserved.pool, forget)
+    return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
+
+
+def largest_remainder(weights: npt.NDArray[np.integer] | npt.NDArray[np.floating], total: int) -> Indices:
+    """Whole numbers that sum to `total`, in proportion to `weights`, each within one of its exact share.
+
+    Left-over units go to the largest fractional parts; ties to the larger weight, then to the smaller position.
+    """
+    mass = float(np.sum(weights))
+    if total < 0 or mass <= 0 or np.min(weights) < 0:
+        raise SplitError(f"cannot share {total} by weights {np.asarray(weights)!r}; weights must be >= 0, not all 0.")
+    exact = np.asarray(weights) * total / mass
+    counts = np.floor(exact).astype(np.int64)
+    order = np.lexsort((np.arange(len(counts)), -np.asarray(weights), -(exact - counts)))
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts
+
+
+def proportional_order(members: Indices, labels: Indices) -> Indices:
+    """Reorder `members` so that every prefix holds each class's share to within one example; class order is kept.
+
+    The j-th member of a class with share p may stand no earlier than place (j-1)/p and no later than j/p; serving the
+    earliest deadline first meets both for all classes. Largest remainders at each length would not be nested: a class
+    may lose a place when the total grows.
+    """
+    classes, inverse, counts = np.unique(labels[members], return_inverse=True, return_counts=True)
+    total = len(members)
+    queues = [members[inverse == k] for k in range(len(classes))]
+    opening = [(0, k) for k in range(len(classes))]
+    given = [0] * len(classes)
+    ready: list[tuple[int, int]] = []
+    out = np.empty(total, dtype=np.int64)
+    heapq.heapify(opening)
+    for place in range(total):
+        while opening and opening[0][0] <= place:
+            k = heapq.heappop(opening)[1]
+            heapq.heappush(ready, (-(-(given[k] + 1) * total // int(counts[k])), k))
+        k = heapq.heappop(ready)[1]
+        out[place] = queues[k][given[k]]
+        given[k] += 1
+        if given[k] < counts[k]:
+            heapq.heappush(opening, (given[k] * total // int(counts[k]), k))
+    return out
+
+
+def _order(members: Indices, labels: Indices, seed: int, stage: str, stratified: bool) -> Indices:
+    """The shuffled order of the first stage is Python's `random.Random(seed)`; later stages of `random` keep it."""
+    if stratified:
+        shuffled = members.tolist()
+        random.Random(derive(seed, stage)).shuffle(shuffled)
+        return proportional_order(np.array(shuffled, dtype=np.int64), labels)
+    if stage != "heldout":
+        return members
+    shuffled = members.tolist()
+    random.Random(seed).shuffle(shuffled)
+    return np.array(shuffled, dtype=np.int64)
+
+
+def _by_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indices:
+    fraction = request.fraction if request.fraction is not None else 0.0
+    available = len(reserved.val) + len(reserved.pool)
+    if not 0 < fraction < 1:
+        raise SplitError(f"the forget fraction is {fraction}; give a number between 0 and 1.")
+    wanted = round(fraction * available)
+    if wanted == 0:
+        raise SplitError(
+            f"{fraction} of {available} examples is none; the smallest fraction here is {1 / available:.2g}."
+        )
+    if wanted >= len(reserved.pool):
+        raise SplitError(
+            f"a forget fraction of {fraction} asks for {wanted} of the {len(reserved.pool)} examples the base model "
+            f"is trained on, which leaves nothing to retain; the fraction counts validation too, so stay below "
+            f"{len(reserved.pool) / available:.3f}."
+        )
+    pool = reserved.pool
+    if request.scheme == "stratified" and not reserved.stratified:
+        pool = proportional_order(pool, labels)
+    return pool[:wanted]
+
+
+def _by_class(labels: Indices, request: Request, reserved: Reserve) -> Indices:
+    _refuse_missing_classes(labels, request, reserved)
+    return reserved.pool[np.isin(labels[reserved.pool], request.classes)]
+
+
+def _by_class_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indices:
+    _refuse_missing_classes(labels, request, reserved)
+    parts: list[Indices] = []
+    for name, fraction in zip(request.classes, request.fractions, strict=True):
+        if not 0 < fraction <= 1:
+            raise SplitError(f"class {name}: the forget fraction is {fraction}; give a number above 0 and up to 1.")
+        members = reserved.pool[labels[reserved.pool] == name]
+        if round(fraction * len(members)) == 0:
+            raise SplitError(f"class {name}: {fraction} of its {len(members)} training examples is none.")
+        parts.append(members[: round(fraction * len(members))])
+    return np.concatenate(parts)
+
+
+def _by_ids(labels: Indices, request: Request, reserved: Reserve) -> Indices:
+    ids = np.array(request.ids, dtype=np.int64)
+    if not len(ids):
+        raise SplitError("the list of ids to forget is empty; name at least one training example.")
+    _refuse_unknown(ids, len(labels), "the list of ids to forget")
+    unique = np.unique(ids)
+    if len(unique) != len(ids):
+        raise SplitError(f"the list of ids to forget names {len(ids) - len(unique)} ids twice; give each once.")
+    for name, part in (("held-out", reserved.heldout), ("validation", reserved.val)):
+        hit = np.intersect1d(unique, part)
+        if len(hit):
+            raise SplitError(
+                f"{len(hit)} of the ids to forget (the first is {hit[0]}) are in the {name} set, on which the base "
+                f"model was never trained: there is nothing to forget. Leave them out, or use another split seed."
+            )
+    if len(unique) == len(reserved.pool):
+        raise SplitError("the list of ids to forget names every training example; nothing would be left to retain.")
+    return unique
+
+
+def _refuse_missing_classes(labels: Indices, request: Request, reserved: Reserve) -> None:
+    present = np.unique(labels[reserved.pool])
+    if not request.classes:
+        raise SplitError("no class to forget was named; name at least one.")
+    for name in request.classes:
+        if name not in present:
+            raise SplitError(
+                f"class {name} has no members among the training examples; classes that have some: "
+                f"{', '.join(map(str, present[:20]))}{', ...' if len(present) > 20 else ''}."
+            )
+    whole = request.scheme == "class" or all(f == 1 for f in request.fractions)
+    if whole and len(np.setdiff1d(present, request.classes)) == 0:
+        raise SplitError("every class is to be forgotten; nothing would be left to retain.")
+
+
+def _refuse_unknown(ids: Indices, total: int, what: str) -> None:
+    stray = ids[(ids < 0) | (ids >= total)]
+    if len(stray):
+        raise SplitError(
+            f"{what} holds {len(stray)} unknown ids (the first is {stray[0]}); the data has ids 0 to {total - 1}."
+        )

@@ -1,0 +1,324 @@
+"""The only room that writes models and results to disk.
+
+Belongs here: a content-addressed directory whose entries appear whole or not at all, are checked on every load, and
+are never made by two processes at once. Does not: what an artefact means. May import: train (snapshots), seeds, errors.
+
+    <root>/artefacts/<kind>/<key>/manifest.json, *.safetensors     finished, immutable
+    <root>/partial/<key>/                                          snapshots of unfinished runs
+    <root>/locks/<key>.lock, <root>/tmp/                           who is writing, and what
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from regun.errors import StoreError
+from regun.seeds import canonical_json, digest
+from regun.train import Snapshot
+
+FORMAT = 1
+KINDS = ("model", "signals", "evaluation")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a maker hands to the store: groups of tensors (one file each) and information as JSON."""
+
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A finished entry: its manifest is checked when it is opened, each file when it is read."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return self.manifest["key"]
+
+    @property
+    def kind(self) -> str:
+        return self.manifest["kind"]
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        return self.manifest["inputs"]
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        return self.manifest["info"]
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """The tensors of one group, after checking the file's digest."""
+        name = f"{group}.safetensors"
+        if name not in self.manifest["files"]:
+            raise StoreError(f"{self.path} has no {name}; it has {', '.join(self.manifest['files']) or 'no files'}.")
+        content = _read_checked(self.path / name, self.manifest["files"][name])
+        return safetensors.torch.load(content)
+
+
+@dataclass
+class Findings:
+    """What `verify` or `gc` found."""
+
+    checked: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+    freed: int = 0
+
+
+class Store:
+    """A directory of artefacts named by their content.
+
+    >>> store = Store(tmp_path)                                         # doctest: +SKIP
+    >>> made = store.make("model", inputs, lambda checkpoint: Made(...))  # doctest: +SKIP
+    """
+
+    def __init__(self, root: str | Path, *, snapshot_seconds: float = 20.0) -> None:
+        self.root = Path(root).resolve()
+        self.snapshot_seconds = snapshot_seconds
+        try:
+            for name in ("artefacts", "partial", "locks", "tmp"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise StoreError(
+                f"cannot use {self.root} as a store ({fault.strerror or fault}); name a directory you may write to."
+            ) from None
+
+    @staticmethod
+    def key(kind: str, inputs: Mapping[str, Any]) -> str:
+        """The name of the artefact that these inputs make."""
+        return digest({"format": FORMAT, "kind": kind, "inputs": inputs})
+
+    def path(self, kind: str, key: str) -> Path:
+        return self.root / "artefacts" / kind / key
+
+    def has(self, kind: str, key: str) -> bool:
+        return (self.path(kind, key) / "manifest.json").is_file()
+
+    def load(self, kind: str, key: str) -> Artefact:
+        """The finished artefact of this key; refuses a damaged manifest or a name that does not fit its content."""
+        path = self.path(kind, key)
+        if not self.has(kind, key):
+            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; `regun store list` shows what it has.")
+        manifest = _read_manifest(path / "manifest.json")
+        if manifest["key"] != key or self.key(manifest["kind"], manifest["inputs"]) != key:
+            raise StoreError(f"{path / 'manifest.json'} describes another artefact than its name; delete {path}.")
+        return Artefact(path, manifest)
+
+    def find(self, prefix: str, kind: str | None = None) -> Artefact:
+        """The one artefact whose key starts with `prefix`."""
+        kinds = [kind] if kind else KINDS
+        hits = [(k, p.name) for k in kinds for p in self._entries(k) if p.name.startswith(prefix)]
+        if len(hits) != 1:
+            what = f"{kind or 'artefact'} whose key starts with {prefix!r}"
+            raise StoreError(
+                f"the store {self.root} has {len(hits)} {what}; `regun store list` shows what it has."
+                + (" Give more digits." if hits else "")
+            )
+        return self.load(*hits[0])
+
+    def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[["Slot"], Made]) -> Artefact:
+        """The artefact of these inputs: loaded if it is there, otherwise made once, under a lock, and saved whole."""
+        key = self.key(kind, inputs)
+        if self.has(kind, key):
+            return self.load(kind, key)
+        with self.lock(key):
+            if not self.has(kind, key):
+                slot = Slot(self.root / "partial" / key, self.snapshot_seconds)
+                self._write(kind, key, inputs, maker(slot))
+                slot.clear()
+        return self.load(kind, key)
+
+    @contextmanager
+    def lock(self, key: str) -> Generator[None]:
+        """Hold the right to write `key`; waits for another process and is released when this one dies."""
+        with FileLock(self.root / "locks" / f"{key}.lock"):
+            yield
+
+    def artefacts(self) -> list[Artefact]:
+        """Every finished artefact, newest last."""
+        found = [self.load(kind, path.name) for kind in KINDS for path in self._entries(kind)]
+        return sorted(found, key=lambda a: a.manifest["created"])
+
+    def verify(self) -> Findings:
+        """Read everything and report what is damaged; changes nothing."""
+        findings = Findings()
+        for kind in KINDS:
+            for path in self._entries(kind):
+                findings.checked += 1
+                try:
+                    artefact = self.load(kind, path.name)
+                    for name, expected in artefact.manifest["files"].items():
+                        _read_checked(path / name, expected)
+                except StoreError as fault:
+                    findings.problems.append(str(fault))
+        return findings
+
+    def gc(self, *, dry_run: bool = False, partial_days: float | None = None) -> Findings:
+        """Remove what no run will use: temporary files, snapshots of finished runs, snapshots older than some days."""
+        findings = Findings()
+        for path in [*(self.root / "tmp").iterdir(), *(self.root / "partial").iterdir()]:
+            findings.checked += 1
+            key = path.name.split(".")[0]
+            finished = any(self.has(kind, key) for kind in KINDS)
+            old = partial_days is not None and time.time() - path.stat().st_mtime > partial_days * 86400
+            if path.parent.name == "partial" and not (finished or old):
+                continue
+            lock = FileLock(self.root / "locks" / f"{key}.lock", timeout=0)
+            try:
+                with lock:
+                    findings.freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+                    findings.removed.append(str(path))
+                    if not dry_run:
+                        shutil.rmtree(path)
+            except Timeout:
+                findings.problems.append(f"{path} is in use by another process; left alone.")
+        return findings
+
+    def _entries(self, kind: str) -> list[Path]:
+        folder = self.root / "artefacts" / kind
+        return sorted(p for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+
+    def _write(self, kind: str, key: str, inputs: Mapping[str, Any], made: Made) -> None:
+        try:
+            temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=self.root / "tmp"))
+            try:
+                files = {
+                    f"{g}.safetensors": _write_tensors(temporary / f"{g}.safetensors", t)
+                    for g, t in made.tensors.items()
+                }
+                manifest = {
+                    "format": FORMAT, "kind": kind, "key": key, "inputs": inputs, "files": files,
+                    "info": made.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
+                }  # fmt: skip
+                sealed = {**manifest, "seal": digest(manifest)}
+                _write_bytes(temporary / "manifest.json", json.dumps(sealed, indent=1, allow_nan=False).encode())
+                self.path(kind, key).parent.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(self.path(kind, key), ignore_errors=True)  # only ever a folder that lost its manifest
+                os.replace(temporary, self.path(kind, key))
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        except OSError as fault:
+            raise StoreError(
+                f"cannot write to the store {self.root}: {fault.strerror or fault}. Nothing was kept."
+            ) from None
+
+
+class Slot:
+    """Where one unfinished run keeps its latest snapshot; a `train.Checkpoint`."""
+
+    def __init__(self, folder: Path, every_seconds: float) -> None:
+        self.folder, self.every_seconds = folder, every_seconds
+        self._saved = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self._saved >= self.every_seconds
+
+    def load(self) -> Snapshot | None:
+        pointer = self.folder / "snapshot.json"
+        if not pointer.is_file():
+            return None
+        meta = _read_manifest(pointer)
+        content = _read_checked(self.folder / meta["file"], meta["sha256"])
+        return Snapshot(safetensors.torch.load(content), meta["meta"])
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write the tensors under a new name, then point to them: a kill leaves the old snapshot or the new one."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            name = f"{time.time_ns()}.safetensors"
+            sha = _write_tensors(self.folder / name, snapshot.tensors)
+            pointer = {"format": FORMAT, "file": name, "sha256": sha, "meta": snapshot.meta}
+            sealed = {**pointer, "seal": digest(pointer)}
+            _write_bytes(self.folder / "snapshot.json.new", json.dumps(sealed, allow_nan=False).encode())
+            os.replace(self.folder / "snapshot.json.new", self.folder / "snapshot.json")
+            for old in self.folder.glob("*.safetensors"):
+                if old.name != name:
+                    old.unlink()
+        except OSError as fault:
+            raise StoreError(f"cannot save a snapshot in {self.folder}: {fault.strerror or fault}.") from None
+        self._saved = time.monotonic()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a state dict's names, types, shapes and values; independent of memory layout and device."""
+    sha = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        sha.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        sha.update(safetensors.torch.save({"": tensor}))
+    return sha.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The software that made an artefact."""
+    return {name: importlib.metadata.version(name) for name in ("regun", "torch", "numpy", "safetensors")}
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write tensors and return the file's SHA-256; shared storage is written out once per name."""
+    plain = {n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()}
+    content = safetensors.torch.save(plain)
+    _write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_checked(path: Path, expected: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise StoreError(
+            f"{path} cannot be read ({fault.strerror or fault}); delete its folder and make it again."
+        ) from None
+    got = hashlib.sha256(content).hexdigest()
+    if got != expected:
+        raise StoreError(
+            f"{path} is damaged: its SHA-256 is {got[:12]}, its manifest says {expected[:12]}. It was not loaded; "
+            f"delete {path.parent} and run the command again."
+        )
+    return content
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """A sealed JSON file, refused when a single byte of it was changed."""
+    try:
+        manifest: dict[str, Any] = dict(json.loads(path.read_bytes()))
+        seal = manifest.pop("seal")
+        intact = digest(manifest) == seal
+    except (OSError, ValueError, KeyError, TypeError):
+        intact, manifest = False, {}
+    if not intact:
+        raise StoreError(f"{path} is damaged; it was not loaded. Delete {path.parent} and run the command again.")
+    if manifest["format"] != FORMAT:
+        got = manifest["format"]
+        raise StoreError(f"{path} has store format {got}; this version reads format {FORMAT}. Use another directory.")
+    return manifest

@@ -1,0 +1,127 @@
+"""Which batches a step sees.
+
+Belongs here: all sampling of training batches. Every batch is a pure function of the job's seed and its number, so a
+run can start at any step. Does not: losses, updates. May import: job, data, seeds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from regun.data.examples import Batch, Examples, Indices
+from regun.errors import RegunError
+from regun.job import Job
+from regun.seeds import derive, generator
+
+
+@dataclass(frozen=True)
+class Stream:
+    """`run(epoch, start)` yields the parts of steps start, start+1, ... of an epoch of `steps(epoch)` steps.
+
+    `samples(epoch)` counts the examples of an epoch, at most; it plans budgets.
+    """
+
+    steps: Callable[[int], int]
+    samples: Callable[[int], int]
+    run: Callable[[int, int], Iterator[Mapping[str, Batch]]]
+
+
+def one_pass(job: Job, part: str, indices: Indices, batch_size: int, *, augment: bool = True) -> Stream:
+    """Every epoch goes once through `indices`, shuffled anew; the last batch may be smaller."""
+    source = _Endless(job.examples, indices, batch_size, derive(job.seed, part), augment)
+
+    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        first = epoch * source.per_pass
+        for batch in source.batches(first + start, first + source.per_pass, job.device):
+            yield {part: batch}
+
+    return Stream(lambda _: source.per_pass, lambda _: len(indices), run)
+
+
+def paired(
+    job: Job,
+    forget_batch: int,
+    retain_batch: int,
+    *,
+    epoch: str = "forget",
+    augment: bool = True,
+    forget: Indices | None = None,
+) -> Stream:
+    """Every step has a forget and a retain batch, each from its own endlessly reshuffled source.
+
+    `epoch` says what ends an epoch: one pass over `forget`, over `retain`, or over the `shorter` of the two. The
+    source that ends the epoch starts anew with the next one; the other goes on where it was. `forget` names other
+    examples than the forget set's to stand in for it.
+    """
+    asked = job.indices("forget") if forget is None else forget
+    first = _Endless(job.examples, asked, forget_batch, derive(job.seed, "forget"), augment)
+    second = _Endless(job.examples, job.indices("retain"), retain_batch, derive(job.seed, "retain"), augment)
+    shorter = min(first.per_pass, second.per_pass)
+    lengths = {"forget": first.per_pass, "retain": second.per_pass, "shorter": shorter}
+    if epoch not in lengths:
+        raise RegunError(f"an epoch of a paired stream ends with forget, retain or shorter; got {epoch!r}.")
+    steps = lengths[epoch]
+
+    def run(number: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        span = (number * steps + start, (number + 1) * steps, job.device)
+        for forget_part, retain_part in zip(first.batches(*span), second.batches(*span), strict=True):
+            yield {"forget": forget_part, "retain": retain_part}
+
+    samples = steps * (min(forget_batch, len(first.indices)) + min(retain_batch, len(second.indices)))
+    return Stream(lambda _: steps, lambda _: samples, run)
+
+
+def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
+    """One stream after the other within an epoch: `plan(epoch)` names them, each with the epoch number it is in."""
+
+    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        for stream, number in plan(epoch):
+            steps = stream.steps(number)
+            yield from stream.run(number, min(start, steps))
+            start = max(0, start - steps)
+
+    return Stream(
+        lambda epoch: sum(stream.steps(number) for stream, number in plan(epoch)),
+        lambda epoch: sum(stream.samples(number) for stream, number in plan(epoch)),
+        run,
+    )
+
+
+@dataclass(frozen=True)
+class _Endless:
+    """Pass after pass over `indices`, each shuffled by its own number; batch n belongs to pass n // per_pass."""
+
+    examples: Examples
+    indices: Indices
+    batch_size: int
+    seed: int
+    augment: bool
+
+    def __post_init__(self) -> None:
+        if not len(self.indices):
+            raise RegunError("a stream needs at least one example; the index set it was given is empty.")
+        if self.batch_size < 1:
+            raise RegunError(f"a batch holds at least one example; got a batch size of {self.batch_size}.")
+
+    @property
+    def per_pass(self) -> int:
+        return -(-len(self.indices) // self.batch_size)
+
+    def batches(self, first: int, last: int, device: torch.device) -> Iterator[Batch]:
+        """Batches first..last-1, prefetched along the plan one pass at a time."""
+        while first < last:
+            number, start = divmod(first, self.per_pass)
+            stop = min(self.per_pass, start + last - first)
+            plan = self._pass(number)[start:stop]
+            seed = derive(self.seed, "inputs", number)
+            yield from self.examples.stream(plan, augment=self.augment, seed=seed, first=start, device=device)
+            first += stop - start
+
+    def _pass(self, number: int) -> list[Indices]:
+        order = torch.randperm(len(self.indices), generator=generator(self.seed, "order", number)).numpy()
+        cuts = list(range(self.batch_size, len(order), self.batch_size))
+        if cuts and len(order) - cuts[-1] == 1 and self.batch_size > 2:
+            cuts[-1] -= 1  # BatchNorm cannot train on one example: the last batch takes a second from its neighbour
+        return list(np.split(self.indices[order], cuts))

@@ -1,0 +1,286 @@
+"""The one loop that changes weights.
+
+Belongs here: `fit` with the only `backward()` and `optimizer.step()` of the library, its gradient mask, divergence
+check and resumable snapshots. Does not: disk, scores, what a loss means.
+May import: job, streams, recipes, seeds, errors.
+"""
+
+import math
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regun.errors import SettingsError
+from regun.job import Cost, Epoch, Job, Progress, Step
+from regun.recipes import Updates, build_optimizer, resolve_precision
+from regun.seeds import derive
+from regun.streams import Stream
+
+Mask = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a run needs to go on: tensors by name, and the rest as JSON."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+class Checkpoint(Protocol):
+    """Where snapshots go; `due` says when one is wanted."""
+
+    def due(self) -> bool: ...
+    def load(self) -> Snapshot | None: ...
+    def save(self, snapshot: Snapshot) -> None: ...
+
+
+@dataclass
+class Fitted:
+    """What a run of `fit` did."""
+
+    epochs: list[Epoch] = field(default_factory=list[Epoch])
+    diverged: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def fit(
+    job: Job,
+    stream: Stream,
+    loss: Callable[[Step], Tensor],
+    recipe: Updates,
+    *,
+    mask: Mask | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Fitted:
+    """Update `job.model` by `recipe` on `loss` of each step; stop at the first loss or gradient that is not finite.
+
+    With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say.
+    """
+    run = _Run(job, stream, loss, recipe, mask, checkpoint)
+    run.resume()
+    started = time.perf_counter() - job.cost.seconds
+    try:
+        while run.epoch < run.epochs and not run.finished:
+            run.one_epoch()
+    finally:
+        job.cost.seconds = time.perf_counter() - started
+    return run.fitted
+
+
+@contextmanager
+def _own_rng(seed: int, device: torch.device) -> Generator[None]:
+    """Dropout and stochastic depth draw from torch's global generator: give them one of this step's own."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.random.manual_seed(seed)
+        yield
+
+
+class _Run:
+    """The state of one `fit`: where it stands, and how to take one step, save and resume."""
+
+    def __init__(
+        self,
+        job: Job,
+        stream: Stream,
+        loss: Callable[[Step], Tensor],
+        recipe: Updates,
+        mask: Mask | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.job, self.stream, self.loss, self.recipe, self.checkpoint = job, stream, loss, recipe, checkpoint
+        self.optimizer = build_optimizer(job.model, recipe)
+        self.parameters = dict(job.model.named_parameters())
+        self.buffers = [b for b in job.model.buffers() if b.is_floating_point()]
+        self.guard = _MaskGuard(self.parameters, self.optimizer, mask) if mask is not None else None
+        self.epochs = self._epochs()
+        self.epoch, self.step = 0, 0
+        self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
+        self.fitted = Fitted()
+        if recipe.compile:
+            job.model.compile()
+
+    @property
+    def finished(self) -> bool:
+        budget, cost = self.job.budget, self.job.cost
+        over = budget is not None and (
+            (budget.steps is not None and cost.steps >= budget.steps)
+            or (budget.samples is not None and cost.backward >= budget.samples)
+        )
+        return over or self.fitted.diverged is not None
+
+    def one_epoch(self) -> None:
+        self.job.model.train()
+        self.epoch_start = {n: p.detach().clone() for n, p in self.parameters.items()}
+        clock, shown = time.perf_counter(), 0.0
+        parts = self.stream.run(self.epoch, self.step)
+        for batches in parts:
+            step = Step(batches, self.epoch, self.epochs, self.step)
+            lr = self.recipe.lr_at(self.epoch, self.step / self.stream.steps(self.epoch), self.epochs)
+            value = self._update(step, lr)
+            now = time.perf_counter()
+            self.seconds, clock = self.seconds + now - clock, now
+            if value is None:
+                return
+            self.total_loss += value
+            self.samples += step.samples_read
+            self.step += 1
+            if now - shown > 0.2:
+                self._show(value)
+                shown = now
+            if self.finished:
+                break
+            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and self.checkpoint.due():
+                self.checkpoint.save(self._snapshot())
+        self._end_epoch()
+
+    def _update(self, step: Step, lr: float) -> float | None:
+        """One step; None when the loss or a gradient is not finite, with weights and buffers as they were before."""
+        job = self.job
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        before = [b.clone() for b in self.buffers]
+        with _own_rng(derive(job.seed, "layers", job.cost.steps), job.device):
+            with self._autocast():
+                value = self.loss(step)
+            number = float(value.detach())
+            if math.isfinite(number):
+                value.backward()  # pyright: ignore[reportUnknownMemberType]
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        if not math.isfinite(number) or not _finite(gradients):
+            for buffer, old in zip(self.buffers, before, strict=True):
+                buffer.copy_(old)
+            what = "loss" if not math.isfinite(number) else "gradient"
+            return self._diverge(f"the {what} was not finite in epoch {self.epoch + 1}, step {self.step + 1}")
+        if self.guard is None:
+            self.optimizer.step()
+        else:
+            self.guard.step()
+        job.cost.add(steps=1, forward=step.samples_read, backward=step.samples_read)
+        return number
+
+    def _diverge(self, reason: str) -> None:
+        """Stop; if the weights themselves overflowed, go back to those of the epoch's start."""
+        with torch.no_grad():
+            if not _finite(list(self.parameters.values())):
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(self.epoch_start[name])
+        self.fitted.diverged = (
+            f"{reason} (lr {self.optimizer.param_groups[0]['lr']:g}); the last finite weights are kept"
+        )
+
+    def _end_epoch(self) -> None:
+        done = Epoch(
+            number=self.epoch + 1,
+            epochs=self.epochs,
+            loss=self.total_loss / max(1, self.step),
+            lr=self.optimizer.param_groups[0]["lr"],
+            seconds=self.seconds,
+            images_per_second=self.samples / max(self.seconds, 1e-9),
+        )
+        self.fitted.epochs.append(done)
+        self.epoch, self.step = self.epoch + 1, 0
+        self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
+        if self.checkpoint is not None and self.epoch < self.epochs and not self.finished and self.checkpoint.due():
+            self.checkpoint.save(self._snapshot())
+        self.job.on_epoch(done, self.job.model)
+
+    def _show(self, loss: float) -> None:
+        speed = self.samples / max(self.seconds, 1e-9)
+        steps = self.stream.steps(self.epoch)
+        left = sum(self.stream.steps(e) for e in range(self.epoch, self.epochs)) - self.step
+        seconds_left = left * self.seconds / max(1, self.step)
+        self.job.on_progress(Progress(self.epoch + 1, self.epochs, self.step, steps, loss, speed, seconds_left))
+
+    def _epochs(self) -> int:
+        budget = self.job.budget
+        if budget is None:
+            return self.recipe.epochs
+        epochs, steps, samples = 0, self.job.cost.steps, self.job.cost.backward
+        while (budget.steps is not None and steps < budget.steps) or (
+            budget.samples is not None and samples < budget.samples
+        ):
+            steps, samples = steps + self.stream.steps(epochs), samples + self.stream.samples(epochs)
+            epochs += 1
+        return epochs
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if resolve_precision(self.recipe.precision, self.job.device) == "bf16":
+            return torch.autocast(self.job.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def _snapshot(self) -> Snapshot:
+        tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
+        for index, parameter in enumerate(self.parameters.values()):
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{index}.{key}"] = value.detach().clone()
+        meta = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "total_loss": self.total_loss,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "cost": asdict(self.job.cost),
+            "epochs": [asdict(e) for e in self.fitted.epochs],
+        }
+        return Snapshot(tensors, meta)
+
+    def resume(self) -> None:
+        saved = self.checkpoint.load() if self.checkpoint is not None else None
+        if saved is None:
+            return
+        model = {n[len("model.") :]: t for n, t in saved.tensors.items() if n.startswith("model.")}
+        self.job.model.load_state_dict(model)
+        for index, parameter in enumerate(self.parameters.values()):
+            prefix = f"optimizer.{index}."
+            state = {n[len(prefix) :]: t for n, t in saved.tensors.items() if n.startswith(prefix)}
+            if state:
+                self.optimizer.state[parameter] = {
+                    k: t.to(parameter.device if t.ndim else t.device).clone(memory_format=torch.preserve_format)
+                    for k, t in state.items()
+                }
+        self.epoch, self.step = saved.meta["epoch"], saved.meta["step"]
+        self.total_loss, self.samples = saved.meta["total_loss"], saved.meta["samples"]
+        self.seconds = saved.meta["seconds"]
+        cost = Cost(**saved.meta["cost"])
+        self.job.cost.add(steps=cost.steps, forward=cost.forward, backward=cost.backward, seconds=cost.seconds)
+        self.fitted.epochs = [Epoch(**e) for e in saved.meta["epochs"]]
+
+
+class _MaskGuard:
+    """Steps the optimizer so that only masked-in weights move and only their momentum builds up."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, mask: Mask) -> None:
+        missing = [n for n in parameters if n not in mask or mask[n].shape != parameters[n].shape]
+        if missing:
+            raise SettingsError(
+                [f"the mask lacks, or has another shape for, {len(missing)} parameters: {missing[:3]}."]
+            )
+        self.optimizer = optimizer
+        self.entries = [(p, mask[n].to(p.device), p.detach().clone()) for n, p in parameters.items()]
+
+    def step(self) -> None:
+        for parameter, allowed, _ in self.entries:
+            if parameter.grad is not None:
+                parameter.grad.mul_(allowed)
+        self.optimizer.step()
+        with torch.no_grad():
+            for parameter, allowed, original in self.entries:
+                parameter.copy_(torch.where(allowed, parameter, original))
+                for value in self.optimizer.state.get(parameter, {}).values():
+                    if isinstance(value, Tensor) and value.shape == parameter.shape:
+                        value.mul_(allowed)
+
+
+def _finite(tensors: list[Any]) -> bool:
+    if not tensors:
+        return True
+    norms = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore
+    return bool(torch.isfinite(torch.stack(list(norms))).all())

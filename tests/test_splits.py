@@ -1,0 +1,167 @@
+"""Splits are disjoint, cover everything, have the exact sizes and nest over fractions."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regun.errors import SplitError
+from regun.splits import Request, Splits, largest_remainder, make_splits, proportional_order, reserve
+
+
+def parts_of(splits: Splits) -> list[np.ndarray]:
+    return [splits.retain, splits.forget, splits.heldout, splits.val]
+
+
+@pytest.mark.parametrize(
+    ("total", "heldout", "val", "forget"),
+    [
+        (50_000, 5_000, 4_500, {0.01: 450, 0.1: 4_500, 0.5: 22_500}),
+        (100_000, 10_000, 9_000, {0.01: 900, 0.1: 9_000, 0.5: 45_000}),
+    ],
+)
+@pytest.mark.parametrize("stratified", [False, True])
+def test_the_papers_sizes(total: int, heldout: int, val: int, forget: dict[float, int], stratified: bool) -> None:
+    labels = np.arange(total) % 100
+    kept = reserve(labels, 42, stratified=stratified)
+    for fraction, size in forget.items():
+        request = Request.stratified(fraction) if stratified else Request.random(fraction)
+        splits = make_splits(labels, request, kept)
+        assert [len(p) for p in parts_of(splits)] == [total - heldout - val - size, size, heldout, val]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    total=st.integers(20, 400),
+    classes=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    heldout=st.floats(0, 0.4),
+    val=st.floats(0, 0.4),
+    fractions=st.lists(st.floats(0.06, 0.5), min_size=2, max_size=3),
+    stratified=st.booleans(),
+    data=st.data(),
+)
+def test_disjoint_covering_nested(total, classes, seed, heldout, val, fractions, stratified, data) -> None:
+    labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=total, max_size=total)), dtype=np.int64)
+    kept = reserve(labels, seed, heldout=heldout, val=val, stratified=stratified)
+    again = reserve(labels, seed, heldout=heldout, val=val, stratified=stratified)
+    previous: np.ndarray = np.array([], dtype=np.int64)
+    for fraction in sorted(fractions):
+        request = Request.stratified(fraction) if stratified else Request.random(fraction)
+        splits = make_splits(labels, request, kept)
+        assert np.array_equal(np.sort(np.concatenate(parts_of(splits))), np.arange(total))
+        assert len(splits.forget) == round(fraction * (total - len(splits.heldout)))
+        assert np.isin(previous, splits.forget).all()
+        assert np.array_equal(splits.base, kept.base)
+        assert splits.digest == make_splits(labels, request, again).digest
+        previous = splits.forget
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=300))
+def test_every_prefix_of_the_proportional_order_is_within_one_of_the_share(drawn: list[int]) -> None:
+    labels = np.array(drawn, dtype=np.int64)
+    order = proportional_order(np.arange(len(labels)), labels)
+    assert np.array_equal(np.sort(order), np.arange(len(labels)))
+    one_hot = np.eye(8)[labels[order]].cumsum(0)
+    share = np.arange(1, len(labels) + 1)[:, None] * np.bincount(labels, minlength=8) / len(labels)
+    assert np.abs(one_hot - share).max() < 1
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.integers(0, 300))
+def test_largest_remainder(weights: list[int], total: int) -> None:
+    counts = largest_remainder(np.array(weights), total)
+    exact = np.array(weights) * total / sum(weights)
+    assert counts.sum() == total
+    assert np.abs(counts - exact).max() < 1
+    assert (counts[np.array(weights) == 0] == 0).all()
+
+
+def test_largest_remainder_breaks_ties_by_weight_then_position() -> None:
+    assert largest_remainder(np.array([1, 1, 2]), 2).tolist() == [1, 0, 1]
+    assert largest_remainder(np.array([1, 3]), 2).tolist() == [0, 2]  # exact shares 0.5 and 1.5: the larger weight wins
+
+
+def test_the_first_shuffle_is_pythons_own() -> None:
+    order = list(range(1000))
+    random.Random(42).shuffle(order)
+    kept = reserve(np.zeros(1000, dtype=np.int64), 42)
+    assert kept.heldout.tolist() == sorted(order[:100])
+    assert kept.val.tolist() == sorted(order[100:190])
+
+
+def test_the_stratified_forget_set_has_every_class_s_share() -> None:
+    labels = np.arange(50_000) % 100
+    splits = make_splits(labels, Request.stratified(0.01), reserve(labels, 1))
+    counts = np.bincount(labels[splits.forget], minlength=100)
+    assert counts.sum() == 450
+    assert set(counts) <= {3, 4, 5, 6}
+
+
+def test_by_class_and_by_class_fraction_and_by_ids() -> None:
+    labels = np.arange(1000) % 10
+    kept = reserve(labels, 3)
+    whole = make_splits(labels, Request.of_classes([3, 5]), kept)
+    assert set(labels[whole.forget]) == {3, 5}
+    assert not np.isin(labels[whole.retain], [3, 5]).any()
+    half = make_splits(labels, Request.of_class_fractions({3: 0.5}), kept)
+    assert len(half.forget) == round((labels[kept.pool] == 3).sum() / 2)
+    ids = kept.base[:7]
+    assert make_splits(labels, Request.of_ids(ids), kept).forget.tolist() == ids.tolist()
+    assert whole.digest != half.digest
+
+
+LABELS = np.arange(100) % 5
+KEPT = reserve(LABELS, 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request.random(0.0), "forget fraction is 0.0; give a number between 0 and 1"),
+        (Request.random(0.004), "is none; the smallest fraction here is 0.011"),
+        (Request.random(0.95), "leaves nothing to retain; the fraction counts validation too"),
+        (Request.of_classes([9]), "class 9 has no members among the training examples; classes that have some: 0, 1"),
+        (Request.of_classes([]), "no class to forget was named"),
+        (Request.of_classes([0, 1, 2, 3, 4]), "every class is to be forgotten"),
+        (Request.of_class_fractions({1: 1.5}), "class 1: the forget fraction is 1.5"),
+        (Request.of_class_fractions({1: 0.01}), "class 1: 0.01 of its"),
+        (Request.of_ids([]), "list of ids to forget is empty"),
+        (Request.of_ids([1, 100]), "holds 1 unknown ids (the first is 100); the data has ids 0 to 99"),
+        (Request.of_ids([int(KEPT.pool[0])] * 2), "names 1 ids twice"),
+        (Request.of_ids([int(KEPT.heldout[0])]), "in the held-out set, on which the base model was never trained"),
+        (Request.of_ids([int(KEPT.val[0])]), "in the validation set"),
+        (Request.of_ids(KEPT.pool), "nothing would be left to retain"),
+    ],
+)
+def test_bad_requests_are_named(request_: Request, message: str) -> None:
+    with pytest.raises(SplitError) as caught:
+        make_splits(LABELS, request_, KEPT)
+    assert message in " ".join(str(caught.value).split())
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (dict(retain=[0, 1], forget=[1], heldout=[2], val=[3]), "forget and retain share 1 examples (the first is 1)"),
+        (dict(retain=[0, 1], forget=[], heldout=[2], val=[3]), "the forget set is empty"),
+        (dict(retain=[0, 1], forget=[7], heldout=[2], val=[3]), "forget holds 1 unknown ids (the first is 7)"),
+        (dict(retain=[0, 0], forget=[1], heldout=[2], val=[3]), "retain names 1 examples twice"),
+    ],
+)
+def test_splits_refuse_what_cannot_be(parts: dict[str, list[int]], message: str) -> None:
+    arrays = {name: np.array(part, dtype=np.int64) for name, part in parts.items()}
+    with pytest.raises(SplitError) as caught:
+        Splits(**arrays, total=4)
+    assert message in str(caught.value)
+
+
+def test_fractions_that_do_not_fit() -> None:
+    with pytest.raises(SplitError, match="heldout fraction is 1.2"):
+        reserve(LABELS, 0, heldout=1.2)
+    with pytest.raises(SplitError, match="the data has 50"):
+        make_splits(LABELS[:50], Request.random(0.1), KEPT)
+    with pytest.raises(SplitError, match="leave none of 2 examples"):
+        reserve(LABELS[:2], 0, heldout=0.8, val=0.1)

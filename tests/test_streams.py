@@ -1,0 +1,89 @@
+"""Batches: every pass sees everything once, streams are pure functions of seed and number, epochs end where they say."""
+
+import numpy as np
+import pytest
+
+from regun.errors import RegunError
+from regun.streams import one_pass, paired
+from toys import blobs, job_for, mlp
+
+
+def taken(stream, part, epoch, start=0):
+    return [b[part].indices.numpy() for b in stream.run(epoch, start)]
+
+
+def test_a_pass_sees_every_example_once_in_a_new_order() -> None:
+    job = job_for(mlp(), blobs())
+    stream = one_pass(job, "retain", job.indices("retain"), 16)
+    first, second = (np.concatenate(taken(stream, "retain", e)) for e in (0, 1))
+    assert np.array_equal(np.sort(first), job.indices("retain"))
+    assert np.array_equal(np.sort(second), job.indices("retain"))
+    assert not np.array_equal(first, second)
+
+
+def test_a_stream_can_start_anywhere() -> None:
+    job = job_for(mlp(), blobs())
+    stream = paired(job, 5, 7)
+    whole = taken(stream, "retain", 2)
+    for start in range(len(whole)):
+        rest = taken(stream, "retain", 2, start)
+        assert all(np.array_equal(a, b) for a, b in zip(whole[start:], rest, strict=True))
+
+
+@pytest.mark.parametrize(("epoch", "steps"), [("forget", 5), ("retain", 13), ("shorter", 5)])
+def test_what_ends_a_paired_epoch(epoch: str, steps: int) -> None:
+    job = job_for(mlp(), blobs())  # 22 forget, 75 retain
+    assert (len(job.indices("forget")), len(job.indices("retain"))) == (22, 75)
+    stream = paired(job, 5, 6, epoch=epoch)
+    assert stream.steps(0) == steps
+    assert len(taken(stream, "forget", 0)) == steps
+
+
+def test_the_retain_source_goes_on_across_epochs_without_repeating_a_pass() -> None:
+    job = job_for(mlp(), blobs())
+    stream = paired(job, 5, 6)
+    seen = np.concatenate([np.concatenate(taken(stream, "retain", e)) for e in range(3)])
+    assert np.array_equal(np.sort(seen[:75]), job.indices("retain"))
+
+
+def test_one_pass_and_paired_give_the_same_retain_batches() -> None:
+    job = job_for(mlp(), blobs())
+    alone = taken(one_pass(job, "retain", job.indices("retain"), 6), "retain", 0)
+    together = taken(paired(job, 5, 6), "retain", 0)
+    assert all(np.array_equal(a, b) for a, b in zip(together, alone, strict=False))
+
+
+def test_no_batch_of_one_is_left_over() -> None:
+    job = job_for(mlp(), blobs())
+    sizes = [len(b) for b in taken(one_pass(job, "retain", job.indices("retain")[:33], 16), "retain", 0)]
+    assert sizes == [16, 15, 2]
+
+
+def test_the_papers_number_of_steps() -> None:
+    examples = blobs(n=50)
+    job = job_for(mlp(), examples)
+    sizes = {
+        450: 4,
+        4_500: 36,
+        22_500: 176,
+        40_050: 313,
+        36_000: 282,
+        18_000: 141,
+        40_500: 317,
+        80_100: 626,
+        45_000: 352,
+    }
+    for size, steps in sizes.items():
+        assert one_pass(job, "retain", np.arange(size), 128).steps(0) == steps
+
+
+def test_bad_streams_are_refused() -> None:
+    job = job_for(mlp(), blobs())
+    with pytest.raises(RegunError, match="index set it was given is empty"):
+        one_pass(job, "retain", np.array([], dtype=np.int64), 4)
+    with pytest.raises(RegunError, match="got a batch size of 0"):
+        one_pass(job, "retain", job.indices("retain"), 0)
+    with pytest.raises(RegunError, match="forget, retain or shorter; got 'both'"):
+        paired(job, 4, 4, epoch="both")
+    with pytest.raises(RegunError, match="got 'val'"):
+        job.indices("val")
