@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from regun.data.examples import Indices, Inputs
+from regun.data.examples import Batch, Indices, Inputs
 from regun.errors import RegunError
 from regun.forward import eval_batches, in_eval_mode
 from regun.job import Job
@@ -43,7 +43,8 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
 
     F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory.
     """
-    parameters = {name: p.detach() for name, p in trainable(job.model).items()}
+    # plain layout: mapped pooling has no fast path for channels_last
+    parameters = {name: p.detach().contiguous() for name, p in trainable(job.model).items()}
     rest = {n: p.detach() for n, p in job.model.named_parameters() if n not in parameters} | dict(
         job.model.named_buffers()
     )
@@ -56,8 +57,8 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
     with in_eval_mode(job.model), twice_differentiable():
         for batch in eval_batches(job.examples, indices, job.device, micro_batch):
-            for name, gradient in each(parameters, batch.x, batch.y).items():
-                total[name] += gradient.square().sum(0)
+            for name, gradient in each(parameters, *_at_least_two(batch)).items():
+                total[name] += gradient[: len(batch)].square().sum(0)
             job.cost.add(forward=len(batch), backward=len(batch))
     return {name: value / len(indices) for name, value in total.items()}
 
@@ -110,6 +111,17 @@ def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
 def logits_with(model: nn.Module, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
     """Logits of `model` as if its parameters were `weights`; buffers are the model's own."""
     return _call(model, dict(weights), x)
+
+
+def _at_least_two(batch: Batch) -> tuple[Inputs, Tensor]:
+    """The batch in plain layout; a lone example twice, since mapped pooling takes a slow path for one."""
+    copies = 2 if len(batch) == 1 else 1
+
+    def plain(tensor: Tensor) -> Tensor:
+        return torch.cat([tensor] * copies).contiguous()
+
+    x = {k: plain(v) for k, v in batch.x.items()} if isinstance(batch.x, Mapping) else plain(batch.x)
+    return x, plain(batch.y)
 
 
 class _Logits(nn.Module):

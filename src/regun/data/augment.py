@@ -19,7 +19,7 @@ from regun.errors import DataError, SettingsError
 from regun.settings import check, setting, to_json
 
 GREY_WEIGHTS = (0.2989, 0.587, 0.114)
-BLOCK = 2**16  # pixels jittered at a time: the intermediate planes stay in the cache
+BLOCK = 2**17  # pixels jittered at a time: the intermediate planes stay in the cache
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
@@ -104,14 +104,30 @@ class ColorJitter(Named):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         amounts, turns = self.draw(len(images), generator)
-        out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
         # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
         order = turns[:, HUE].argsort()
-        for rows in torch.split(order, max(1, BLOCK // (images.shape[2] * images.shape[3]))):
-            here = rows.to(images.device)
-            block = as_float(_take(images, here).contiguous())
-            out.index_copy_(0, here, _jitter(block, amounts[rows], turns[rows], math.ceil(6 * self.hue)))
+        amounts, turns = amounts[order], turns[order]
+        had_hue = torch.bincount(turns[:, HUE], minlength=4).cumsum(0).tolist()
+        order, blends, shift = (t.to(images.device) for t in (order, _blends(amounts, turns), amounts[:, HUE]))
+        out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
+        size = max(1, BLOCK // (images.shape[2] * images.shape[3]))
+        with torch.inference_mode():
+            for start in range(0, len(images), size):
+                here = slice(start, start + size)
+                block = as_float(_take(images, order[here]).contiguous())
+                self._jitter(block, blends[..., here, :, :], shift[here], [max(0, h - start) for h in had_hue])
+                out.index_copy_(0, order[here], block)
         return out
+
+    def _jitter(self, images: Tensor, blends: Tensor, shift: Tensor, had_hue: list[int]) -> None:
+        """Jitter float images in place; the first had_hue[t] of them have their hue at turn t or before."""
+        for turn in range(3):
+            _blend(images[had_hue[turn] :], blends[turn, :, had_hue[turn] :])
+        steps = math.ceil(6 * self.hue) if images.shape[1] == 3 else 0
+        for _ in range(steps):
+            _shift_hue(images, shift / steps)
+        for turn in range(1, 4):
+            _blend(images[: had_hue[turn - 1]], blends[turn, :, : had_hue[turn - 1]])
 
 
 @dataclass(frozen=True)
@@ -199,24 +215,16 @@ class CentreCrop(Named):
         return _laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
 
 
-def _jitter(images: Tensor, amounts: Tensor, turns: Tensor, hue_steps: int) -> Tensor:
-    """Jitter float images in place; they are sorted by the turn of their hue."""
+def _blends(amounts: Tensor, turns: Tensor) -> Tensor:
+    """What `_blend` needs for every turn: (4, 3, N, 1, 1); at the turn of the hue it means nothing."""
     kinds = turns.argsort(1)  # what a sample does at each turn
     factors = amounts.gather(1, kinds)
     on_grey, on_mean = (1 - factors) * (kinds == SATURATION), (1 - factors) * (kinds == CONTRAST)
-    blends = torch.stack([factors, on_grey, on_mean]).to(images)[..., None, None]
-    before = [int((turns[:, HUE] < turn).sum()) for turn in range(4)]  # how many have had their hue when a turn comes
-    for turn in range(3):
-        _blend(images[before[turn + 1] :], blends[:, before[turn + 1] :, turn])
-    for _ in range(hue_steps if images.shape[1] == 3 else 0):
-        _shift_hue(images, (amounts[:, HUE] / hue_steps).to(images))
-    for turn in range(1, 4):
-        _blend(images[: before[turn]], blends[:, : before[turn], turn])
-    return images
+    return torch.stack([factors, on_grey, on_mean]).permute(2, 0, 1)[..., None, None].contiguous()
 
 
 def _blend(images: Tensor, blends: Tensor) -> None:
-    """x <- clamp(f x + a grey(x) + b mean(grey(x))) in place, with f, a, b of each sample in the rows of `blends`."""
+    """x <- clamp(f x + a grey(x) + b mean(grey(x))) in place; `blends` (3, N, 1, 1) holds f, a and b."""
     if len(images):
         factor, on_grey, on_mean = blends.unbind(0)
         base = grey(images)
@@ -238,10 +246,10 @@ def _shift_hue(images: Tensor, shift: Tensor) -> None:
     minus_middle = torch.maximum(lesser, torch.minimum(larger, blue, out=larger), out=lesser).neg_()
     reach = torch.sub(most, least, out=larger).mul_(-6 * shift[:, None, None])
     ahead = torch.empty_like(images)
-    for channel, (first, second) in enumerate(((green, blue), (blue, red), (red, green))):
-        torch.sub(first, second, out=ahead[:, channel])
-    torch.add(minus_middle.unsqueeze(1), images, alpha=2, out=images).addcmul_(ahead.sign_(), reach.unsqueeze(1))
-    torch.clamp(images, least.unsqueeze(1), most.unsqueeze(1), out=images)
+    for target, first, second in zip(ahead.unbind(1), (green, blue, red), (blue, red, green), strict=True):
+        torch.sub(first, second, out=target)
+    torch.add(minus_middle.unsqueeze_(1), images, alpha=2, out=images).addcmul_(ahead.sign_(), reach.unsqueeze_(1))
+    torch.clamp(images, least.unsqueeze_(1), most.unsqueeze_(1), out=images)
 
 
 def _tries(

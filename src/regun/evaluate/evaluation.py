@@ -12,31 +12,22 @@ from typing import Any
 
 from regun.evaluate.checks import aligned, check_never_trained_on, check_splits, choose_attacks
 from regun.evaluate.claims import claims
-from regun.evaluate.floor import (
-    NoiseFloor,
-    Verdict,
+from regun.evaluate.floor import NoiseFloor, Verdict, floor_of
+from regun.evaluate.intervals import LEVEL, Number, Resampling, delong
+from regun.evaluate.leakage import STATISTICS, AttackResult, Pool, Trial, offline_a, result, run_jobs, trials
+from regun.evaluate.membership import Attack, Scorer
+from regun.evaluate.metrics import GAPS, spread
+from regun.evaluate.numbers import (
+    Splits,
+    accuracy_numbers,
     confidence_contrasts,
     differences,
-    floor_of,
+    distance_numbers,
+    mean_numbers,
+    means,
     own_numbers,
+    plain_jobs,
 )
-from regun.evaluate.intervals import (
-    LEVEL,
-    Number,
-    bootstrap_mean,
-    delong,
-    distance,
-    percentile,
-    proportion,
-    rng,
-    told_apart,
-)
-from regun.evaluate.leakage import STATISTICS, AttackResult, Job, Pool, Trial, offline_a, result, run_jobs, trials
-from regun.evaluate.membership import Attack, Scorer
-from regun.evaluate.metrics import GAPS, correct, divergences, spread
-from regun.evaluate.signals import FloatArray, IntArray, Signals
-
-Splits = Mapping[str, Signals]
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ def evaluate(
     seed: int = 0,
     level: float = LEVEL,
     floor: NoiseFloor | bool = True,
-    trained_on: Sequence[Iterable[int] | IntArray | None] = (),
+    trained_on: Sequence[Iterable[int] | None] = (),
     rmia_a: float | None = None,
 ) -> Evaluation:
     """Every number an audit can give from what the models said.
@@ -126,10 +117,12 @@ def evaluate(
     a = offline_a(references) if rmia_a is None else rmia_a
     ours = trials(chosen, target, others, a, seed)
     theirs = trials(chosen, truth, others, a, seed) if truth else []
-    draws = _resampled(target, ours, theirs, how)
-    bars = _bars(theirs, draws, level)
+    plain, contrasts = means(target.splits, truth.splits if truth else None), confidence_contrasts(target.splits)
+    draws = run_jobs({t.name(): t.job() for t in ours} | plain_jobs(plain, contrasts), target.sizes(), how)
+    bars = {t.name(): delong(t.contrast, level) for t in theirs}
     results = {t.name(): result(t, draws[t.name()], bars.get(t.name()), seed, level) for t in ours}
-    numbers = _own(target, draws, how) | _named(ours, results) | (_compared(target, truth, how) if truth else {})
+    numbers = accuracy_numbers(target.splits, how) | mean_numbers(plain, draws, how)
+    numbers |= distance_numbers(contrasts, draws, how) | _named(ours, results)
     retrained = _merged([own_numbers(truth.splits), *(t.values() for t in theirs)]) if truth else {}
     if floor is True:
         floor = floor_of([truth, *others], chosen, seed) if truth and len(others) >= 2 else False
@@ -159,55 +152,6 @@ def _pools(
     truth = Pool.of(aligned(signals, retrain, "Retrain")) if retrain is not None else None
     others = [Pool.of(aligned(signals, reference, f"reference {k}")) for k, reference in enumerate(references)]
     return Pool.of(signals), truth, others
-
-
-def _resampled(target: Pool, ours: Sequence[Trial], theirs: Sequence[Trial], how: Resampling) -> dict[str, FloatArray]:
-    """All statistics of the target's trials, the AUC of Retrain's and the distances, under the same resamples."""
-    jobs: dict[str, Job] = {t.name(): (t.against, t.contrast.statistics) for t in ours}
-    jobs |= {"retrain " + t.name(): (t.against, t.contrast.auc) for t in theirs}
-    jobs |= {f"distance {split}": (split, c.distances) for split, c in confidence_contrasts(target.splits).items()}
-    sizes = {name: place.stop - place.start for name, place in target.places.items()}
-    return run_jobs(jobs, sizes, how.resamples, how.seed)
-
-
-def _bars(theirs: Sequence[Trial], draws: Mapping[str, FloatArray], level: float) -> dict[str, Number]:
-    """Retrain's AUC for each trial, with its bootstrap interval or, without resamples, DeLong's."""
-    bars: dict[str, Number] = {}
-    for trial in theirs:
-        drawn = draws["retrain " + trial.name()][0]
-        auc = float(trial.contrast.auc()[0])
-        bars[trial.name()] = percentile(auc, drawn, level) if drawn.size else delong(trial.contrast, level)
-    return bars
-
-
-def _own(target: Pool, draws: Mapping[str, FloatArray], how: Resampling) -> dict[str, Number]:
-    """Accuracies, forget entropy and distances of confidence, with intervals."""
-    numbers: dict[str, Number] = {}
-    for name, split in target.splits.items():
-        hits = correct(split)
-        drawn = bootstrap_mean(hits, how.resamples, rng(how.seed, "accuracy", name))
-        numbers[f"{name}_acc"] = proportion(float(hits.mean()), drawn, len(split), how.level)
-    numbers["forget_entropy"] = _mean(target.splits["forget"].entropy, 1.0, how)
-    for against, contrast in confidence_contrasts(target.splits).items():
-        ks, wasserstein = (float(v) for v in contrast.distances()[:, 0])
-        apart = told_apart(ks, len(contrast.members), len(contrast.nonmembers), how.level)
-        drawn = draws[f"distance {against}"]
-        numbers[f"confidence_ks_{against}"] = distance(ks, drawn[0], apart, how.level)
-        numbers[f"confidence_wasserstein_{against}"] = distance(wasserstein, drawn[1], apart, how.level)
-    return numbers
-
-
-def _compared(target: Pool, truth: Pool, how: Resampling) -> dict[str, Number]:
-    """Divergence from Retrain on every split and the difference in forget entropy, with intervals over examples."""
-    pairs = {name: divergences(split, truth.splits[name]) for name, split in target.splits.items()}
-    numbers = {f"{name}_div": _mean(each, 100.0, how) for name, each in pairs.items()}
-    difference = target.splits["forget"].entropy - truth.splits["forget"].entropy
-    return numbers | {"forget_entropy_diff": _mean(difference, 1.0, how)}
-
-
-def _mean(values: FloatArray, scale: float, how: Resampling) -> Number:
-    drawn = bootstrap_mean(values, how.resamples, rng(how.seed, "mean"))
-    return percentile(float(values.mean()), drawn, how.level, scale)
 
 
 def _named(ours: Sequence[Trial], results: Mapping[str, AttackResult]) -> dict[str, Number]:

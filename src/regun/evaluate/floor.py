@@ -1,10 +1,9 @@
 """The noise floor: how far one retrained model is from another.
 
 Belongs here: `noise_floor` (every metric and gap between pairs of retrained models), its summary and the verdict on a
-gap, and the plain numbers of one model that both the floor and an evaluation are made of.
-Does not: intervals over examples.
-May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership, evaluate.metrics, evaluate.roc,
-evaluate.signals.
+gap.
+Does not: intervals over examples. May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership,
+evaluate.metrics, evaluate.numbers, evaluate.signals.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-import numpy as np
 from scipy.special import stdtrit
 
 from regun.errors import AuditError
 from regun.evaluate.checks import aligned, check_splits, choose_attacks
-from regun.evaluate.leakage import UNSEEN, Pool, offline_a, trials
+from regun.evaluate.leakage import Pool, offline_a, trials
 from regun.evaluate.membership import Attack, Scorer
-from regun.evaluate.metrics import GAPS, accuracy, divergence, entropy, gap, spread
-from regun.evaluate.roc import Contrast
+from regun.evaluate.metrics import spread
+from regun.evaluate.numbers import differences, divergence_numbers, own_numbers
 from regun.evaluate.signals import Signals
 
 Verdict = Literal["indistinguishable", "borderline", "distinguishable"]
@@ -110,24 +108,6 @@ def floor_of(pools: Sequence[Pool], attacks: Sequence[Attack], seed: int) -> Noi
     return NoiseFloor(len(pools), {name: tuple(pairs) for name, pairs in values.items()})
 
 
-def own_numbers(splits: Mapping[str, Signals]) -> dict[str, float]:
-    """Numbers of one model by itself: accuracies, forget entropy, distances of confidence to unseen data."""
-    numbers = {f"{name}_acc": accuracy(split) for name, split in splits.items()}
-    numbers["forget_entropy"] = entropy(splits["forget"])
-    for against, contrast in confidence_contrasts(splits).items():
-        ks, wasserstein = contrast.distances()[:, 0]
-        numbers[f"confidence_ks_{against}"] = 100.0 * float(ks)
-        numbers[f"confidence_wasserstein_{against}"] = 100.0 * float(wasserstein)
-    return numbers
-
-
-def confidence_contrasts(splits: Mapping[str, Signals]) -> dict[str, Contrast]:
-    """Confidence in the true label on the forget set, set against each unseen split."""
-    confidence = {name: np.exp(splits[name].true_log_prob) for name in ("forget", *UNSEEN) if name in splits}
-    forget = confidence.pop("forget")
-    return {against: Contrast.of(forget, unseen) for against, unseen in confidence.items()}
-
-
 def attack_numbers(
     attacks: Sequence[Attack], target: Pool, references: Sequence[Pool], a: float, seed: int
 ) -> dict[str, float]:
@@ -136,14 +116,3 @@ def attack_numbers(
     for trial in trials(attacks, target, references, a, seed):
         numbers |= trial.values()
     return numbers
-
-
-def divergence_numbers(ours: Mapping[str, Signals], theirs: Mapping[str, Signals]) -> dict[str, float]:
-    """Mean Jensen-Shannon divergence on every split both models have."""
-    return {f"{name}_div": divergence(ours[name], theirs[name]) for name in ours if name in theirs}
-
-
-def differences(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
-    """|difference| of every number both have, and every gap whose terms they have."""
-    shared = {name: abs(value - theirs[name]) for name, value in ours.items() if name in theirs}
-    return shared | {name: gap(ours, theirs, terms) for name, terms in GAPS.items() if set(terms) <= set(shared)}

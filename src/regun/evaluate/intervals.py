@@ -47,7 +47,7 @@ class Resampling:
     def __post_init__(self) -> None:
         if self.resamples < 0 or not 0.0 < self.level < 1.0:
             raise AuditError(
-                f"{self.resamples} resamples at level {self.level}; give 0 or more resamples and a level between 0 and 1."
+                f"{self.resamples} resamples at level {self.level}; give 0 or more resamples, a level between 0 and 1."
             )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from regun.evaluate.intervals import (
     LEVEL,
     Number,
+    Resampling,
     bootstrap_mean,
     delong,
     distance,
@@ -35,8 +36,8 @@ UNSEEN = ("test", "heldout", "val")
 STATISTICS = ("auc", "tpr1", "tpr01", "advantage", "bacc")
 _ROC_POINTS = 200
 
-Job = tuple[str, Callable[[Weights, Weights], FloatArray]]
-"""The unseen split, and a statistic of the resampling weights of the forget set and of that split."""
+Job = Callable[[Mapping[str, Weights]], FloatArray]
+"""A statistic of the resampling weights of every scored split, by name; one row or several, a column a resample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,10 @@ class Pool:
         ends = np.cumsum([0, *(len(splits[name]) for name in names)])
         places = {name: slice(int(ends[i]), int(ends[i + 1])) for i, name in enumerate(names)}
         return cls(splits, Signals.join([splits[name] for name in names]), places)
+
+    def sizes(self) -> dict[str, int]:
+        """Examples in each scored split."""
+        return {name: place.stop - place.start for name, place in self.places.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +78,9 @@ class Trial:
         """`rmia_auc` against test, `rmia_auc_val` against validation."""
         suffix = "" if self.against == UNSEEN[0] else self.against
         return "_".join(part for part in (self.attack.name, statistic, suffix) if part)
+
+    def job(self) -> Job:
+        return lambda weights: self.contrast.statistics(weights["forget"], weights[self.against])
 
     def values(self) -> dict[str, float]:
         """Every statistic by its full name, in percent."""
@@ -136,12 +144,12 @@ def trials(attacks: Sequence[Attack], target: Pool, references: Sequence[Pool], 
     return found
 
 
-def run_jobs(jobs: Mapping[str, Job], sizes: Mapping[str, int], resamples: int, seed: int) -> dict[str, FloatArray]:
+def run_jobs(jobs: Mapping[str, Job], sizes: Mapping[str, int], how: Resampling) -> dict[str, FloatArray]:
     """Each statistic under the same resamples of the examples, (rows, resamples) by name."""
     parts: dict[str, list[FloatArray]] = {name: [] for name in jobs}
-    for weights in resample(sizes, resamples, seed):
-        for name, (against, statistic) in jobs.items():
-            parts[name].append(np.atleast_2d(statistic(weights["forget"], weights[against])))
+    for weights in resample(sizes, how.resamples, how.seed):
+        for name, job in jobs.items():
+            parts[name].append(np.atleast_2d(job(weights)))
     none = np.empty((len(STATISTICS), 0))
     return {name: np.concatenate(drawn, axis=1) if drawn else none for name, drawn in parts.items()}
 

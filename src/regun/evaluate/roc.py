@@ -93,7 +93,7 @@ class _Drawn:
     def tpr(self, target: float) -> FloatArray:
         """The largest TPR whose FPR is <= target: the share of members above the first non-member that is too many."""
         allowed = math.floor(target * self.n + 1e-9)
-        first_refused: IntArray = np.count_nonzero(self.nonmembers[:-1] < self.n - allowed, axis=0) - 1
+        first_refused = _count_below(self.nonmembers[:-1], self.n - allowed) - 1
         bar = self.contrast.nonmembers[first_refused]
         start = np.searchsorted(self.contrast.members, bar, side="right")
         return 1.0 - self.members[start, np.arange(len(start))] / self.m
@@ -146,6 +146,17 @@ def running_totals(weights: Weights) -> Counts:
     for number in range(1, blocks):
         view[number] += view[number - 1, -1]
     return totals[: n + 1]
+
+
+def _count_below(totals: Counts, bar: int) -> IntArray:
+    """How many entries of each column, which never decreases, are below `bar`; by bisection."""
+    columns: IntArray = np.arange(totals.shape[1], dtype=np.int64)
+    low, high = np.zeros(len(columns), dtype=np.int64), np.full(len(columns), len(totals))
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = totals[np.minimum(middle, len(totals) - 1), columns] < bar
+        low, high = np.where(below & (low < high), middle + 1, low), np.where(below, high, middle)
+    return low
 
 
 def roc_curve(contrast: Contrast, points: int | None = None) -> tuple[FloatArray, FloatArray]:

@@ -49,7 +49,7 @@ class Signals:
 
     @classmethod
     def from_logits(cls, logits: npt.ArrayLike, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Signals:
-        """Signals from raw logits (n, K): log p = x - max(x) - log sum exp(x - max(x)), in fp64.
+        """Signals from raw logits (n, K), by a log-softmax in fp64.
 
         >>> Signals.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
         array([-0.6931])
@@ -58,8 +58,7 @@ class Signals:
         if values.ndim == 2 and values.shape[1] > 0:
             for rows in row_blocks(values):
                 _refuse_bad_logits(values[rows], rows.start)
-                values[rows] -= values[rows].max(axis=1, keepdims=True)
-                values[rows] -= np.log(np.exp(values[rows]).sum(axis=1, keepdims=True))
+                _log_softmax(values[rows])
         return cls(values, np.asarray(labels), np.asarray(indices))
 
     @classmethod
@@ -111,6 +110,18 @@ def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
     total: FloatArray = np.exp(values - top).sum(axis=axis)
     with np.errstate(divide="ignore"):
         return np.log(total) + np.squeeze(top, axis=axis)
+
+
+def _log_softmax(block: FloatArray) -> None:
+    """In place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
+
+    Leaving the largest term, which is 1, to log1p keeps the digits of log p near 0: confident answers do not tie.
+    """
+    top = block.argmax(axis=1)[:, None]
+    block -= np.take_along_axis(block, top, axis=1)
+    terms = np.exp(block)
+    np.put_along_axis(terms, top, 0.0, axis=1)
+    block -= np.log1p(terms.sum(axis=1, keepdims=True))
 
 
 def row_blocks(values: FloatArray) -> Iterator[slice]:

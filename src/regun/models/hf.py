@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 
 from regun.errors import RegunError
@@ -48,7 +49,7 @@ def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: Imag
             if not settings.pretrained:
                 return Logits(classifiers.from_config(config, trust_remote_code=False)).float()
             return Logits(_load(name, folder, config, classifiers, num_classes)).float()
-    except (OSError, ValueError, RuntimeError, KeyError) as fault:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as fault:
         reason = str(fault).strip().split("\n")[0]
         raise RegunError(
             f"{folder} cannot be loaded as an image classifier: {type(fault).__name__}: {reason} "
@@ -82,6 +83,8 @@ def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: i
             f"the weights in {folder} do not fit its config.json: {len(lost)} parameters besides the head are missing "
             f"or of another size, such as {lost[0]}. Set pretrained=false for fresh weights, or repair {name}."
         )
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()  # they may be a window on the file, which somebody may write to
     return model
 
 

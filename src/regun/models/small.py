@@ -18,7 +18,7 @@ from regun.settings import check, setting
 class CnnSettings:
     """Settings of `cnn`."""
 
-    width: int = setting(32, "channels of the first stage; each further stage has twice as many", low=1)
+    width: int = setting(16, "channels of the first stage; each further stage has twice as many", low=1)
 
     def __post_init__(self) -> None:
         check(self, "cnn")

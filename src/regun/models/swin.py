@@ -78,9 +78,9 @@ def build_swin_tiny(settings: SwinTinySettings, num_classes: int, image_size: Im
 
 
 def build_swin_nano(settings: SwinNanoSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """A small Swin whose patch (a grid of at most 16x16) and window (at most 7) follow from the image size."""
+    """A small Swin whose patch (at least 2, for a grid of at most 16x16) and window (at most 7) fit the image."""
     size = require_image("swin-nano", image_size)
-    patch = settings.patch or math.ceil(max(size[1:]) / 16)
+    patch = settings.patch or max(2, math.ceil(max(size[1:]) / 16))
     window = settings.window or _window_for(_grids(size, patch, len(settings.depths)))
     shape = _Shape(patch, window, settings.embed_dim, settings.depths, settings.heads)
     _check_fit("swin-nano", shape, size, "Use larger images, a smaller patch, a smaller window or fewer depths.")

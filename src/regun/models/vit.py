@@ -57,8 +57,11 @@ def build_vit(settings: VitSettings, num_classes: int, image_size: ImageSize | N
 
 
 def _patch_for(height: int, width: int) -> int:
-    """The smallest patch that divides both sides into at most 8 (small images) or 14 (from 73 pixels) patches."""
+    """The smallest patch from 2 that divides both sides into at most 8 (small images) or 14 (from 73 pixels) patches.
+
+    Single pixels carry too little for a token: they serve only where nothing else divides a tiny image.
+    """
     longest = max(height, width)
     most = 8 if longest <= 72 else 14
-    fitting = (p for p in range(1, longest + 1) if height % p == 0 and width % p == 0 and longest // p <= most)
-    return next(fitting, longest)
+    fitting = (p for p in range(2, longest) if height % p == 0 and width % p == 0 and longest // p <= most)
+    return next(fitting, 1 if longest <= most else longest)
