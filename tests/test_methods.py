@@ -11,7 +11,7 @@ from regun.gradients import fisher_by_batch, fisher_by_example, summed_gradient,
 from regun.job import Budget
 from regun.methods import amun, finetune, l1_sparse, lur, neggrad, neggrad_plus, regun, retrain, salun, scrub, ssd
 from regun.methods._attack import Attack, View, find
-from regun.methods._catalogue import get_method, method_names, read_method
+from regun.methods import get_method, method_names, read_method
 from regun.recipes import Recipe
 from regun.seeds import generator
 from regun.streams import one_pass, paired

@@ -4,8 +4,9 @@ Belongs here: the only code that knows the store, training, methods and evaluati
 Does not: printing, arguments. May import: every room below.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,17 @@ from regun.data.examples import Data, Examples, Indices
 from regun.errors import DivergedError, StoreError
 from regun.evaluate.signals import Signals
 from regun.forward import eval_logits
-from regun.job import Budget, Epoch, Job, Progress, Step, private_copy
+from regun.job import Budget, Cost, Epoch, Job, Progress, Step, private_copy
+from regun.methods import Method
 from regun.models import ModelSpec, build_model
 from regun.recipes import Recipe, resolve_precision
 from regun.seeds import derive, digest
 from regun.settings import to_json
-from regun.store import Artefact, Made, Slot, Store, state_digest
+from regun.splits import Splits
+from regun.store import Artefact, Made, Slot, Store, read_weights, state_digest
 from regun.streams import one_pass
 from regun.train import fit
+from regun.unlearning import unlearn_job
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,161 @@ def train_model(
     return store.make("model", inputs, make)
 
 
+def import_model(
+    path: Path, data: Data, trained_on: Indices, model: ModelSpec, store: Store, *, about: dict[str, Any]
+) -> Artefact:
+    """A model trained elsewhere, from its safetensors file; that it was trained on `trained_on` is the user's word."""
+    training = Training(data, trained_on, model, Recipe(), 0)
+    shape = training.input_shape()
+    state = read_weights(path)
+    template = build_model(model, data.train.num_classes, shape, 0)
+    problems = misfits(state, template.state_dict())
+    if problems:
+        raise StoreError(f"{path} does not fit the model {model.name!r}: {'; '.join(problems[:3])}. Name its model.")
+    inputs = {
+        "imported": state_digest(state),
+        "data": data.train.digest,
+        "trained_on": digest(np.sort(trained_on)),
+        "model": model.describe(),
+        "num_classes": data.train.num_classes,
+        "image_size": list(shape) if shape else None,
+    }
+    info: dict[str, Any] = {
+        **about,
+        "role": "imported",
+        "data_name": data.name,
+        "examples": len(trained_on),
+        "parameters": sum(p.numel() for p in template.parameters()),
+        "weights": state_digest(state),
+        "epochs": [],
+        "cost": vars(Cost()),
+    }
+    indices = torch.from_numpy(np.sort(trained_on))
+    return store.make("model", inputs, lambda _: Made({"weights": state, "trained_on": {"indices": indices}}, info))
+
+
+@dataclass(frozen=True)
+class Unlearning:
+    """Everything that decides the weights of an unlearned model; its `inputs()` are the content key."""
+
+    base: Artefact
+    data: Data
+    splits: Splits
+    method: Method
+    config: Any
+    seed: int
+    budget: Budget | None = None
+    keep: str = "last"
+    criterion: str = "val_accuracy"
+    reference: Artefact | None = None
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "base": self.base.info["weights"],
+            "model": self.base.inputs["model"],
+            "num_classes": self.base.inputs["num_classes"],
+            "image_size": self.base.inputs["image_size"],
+            "data": self.data.train.digest,
+            "inputs": self.data.train.describe_inputs(),
+            "splits": self.splits.digest,
+            "method": self.method.describe(self.config),
+            "budget": None if self.budget is None else {"steps": self.budget.steps, "samples": self.budget.samples},
+            "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
+            "reference": self.reference.info["weights"] if self.reference else None,
+            "seed": self.seed,
+        }
+
+
+def unlearn_model(
+    unlearning: Unlearning, store: Store, device: torch.device, *, about: dict[str, Any], watch: Watch | None = None
+) -> Artefact:
+    """The unlearned model, from the store or made now, saved with where it came from."""
+    base, splits, watch = unlearning.base, unlearning.splits, watch or Watch()
+    refuse_other_training_set(base, unlearning.data, splits)
+    inputs = unlearning.inputs()
+    key = store.key("model", inputs)
+
+    def make(slot: Slot) -> Made:
+        model = load_model(base, device)
+        job = Job(
+            private_copy(model, device),
+            unlearning.data.train,
+            splits,
+            derive(key, "unlearn"),
+            device,
+            watch.on_epoch,
+            watch.on_progress,
+            unlearning.budget,
+            load_model(unlearning.reference, device) if unlearning.reference else None,
+            lambda seed: build_like(base, seed),
+        )
+        outcome = unlearn_job(
+            job, unlearning.method, unlearning.config, keep=unlearning.keep, criterion=unlearning.criterion
+        )
+        state = outcome.model.state_dict()
+        info = {
+            **about,
+            "role": "unlearned",
+            "method": unlearning.method.name,
+            "title": unlearning.method.title,
+            "config": outcome.config,
+            "base": base.key,
+            "data_name": unlearning.data.name,
+            "examples": len(splits.retain),
+            "forgotten": len(splits.forget),
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "weights": state_digest(state),
+            "epochs": [vars(e) for e in outcome.epochs],
+            "cost": vars(outcome.cost),
+            "diverged": outcome.diverged,
+            "notes": outcome.notes,
+            "watched": outcome.watched,
+        }
+        indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}
+        parts = {name: torch.from_numpy(part) for name, part in indices.items()}
+        return Made({"weights": state, "splits": parts}, info)
+
+    return store.make("model", inputs, make)
+
+
+def refuse_other_training_set(base: Artefact, data: Data, splits: Splits) -> None:
+    """The base must have been trained on exactly these data's retain and forget sets."""
+    if base.inputs["data"] != data.train.digest:
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "
+            f"{data.train.digest[:12]}); give the data it was trained on."
+        )
+    if base.inputs["trained_on"] != digest(splits.base):
+        trained = base.tensors("trained_on")["indices"].numpy()
+        extra = len(np.setdiff1d(splits.forget, trained))
+        seen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on another split: {extra} of the {len(splits.forget)} "
+            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split seed "
+            f"({base.info.get('split_seed')}) and fractions."
+        )
+
+
+def misfits(state: Mapping[str, Tensor], template: Mapping[str, Tensor]) -> list[str]:
+    """How a state dict differs in names and shapes from what a model expects."""
+    missing, extra = sorted(set(template) - set(state)), sorted(set(state) - set(template))
+    shapes = [
+        f"{name} has shape {tuple(state[name].shape)}, expected {tuple(template[name].shape)}"
+        for name in template
+        if name in state and state[name].shape != template[name].shape
+    ]
+    lacks = [f"it lacks {len(missing)} tensors (the first is {missing[0]!r})"] if missing else []
+    surplus = [f"it has {len(extra)} others (the first is {extra[0]!r})"] if extra else []
+    return [*lacks, *surplus, *shapes]
+
+
+def build_like(artefact: Artefact, seed: int) -> nn.Module:
+    """A fresh model of the artefact's kind."""
+    spec = ModelSpec(artefact.inputs["model"]["name"], artefact.inputs["model"]["settings"])
+    size = artefact.inputs["image_size"]
+    return build_model(spec, artefact.inputs["num_classes"], tuple(size) if size else None, seed)
+
+
 def load_model(artefact: Artefact, device: torch.device | str = "cpu") -> nn.Module:
     """The stored model, rebuilt and filled with its checked weights."""
     spec = ModelSpec(artefact.inputs["model"]["name"], artefact.inputs["model"]["settings"])
@@ -130,8 +289,7 @@ def load_model(artefact: Artefact, device: torch.device | str = "cpu") -> nn.Mod
             f"the definition of model {spec.name!r} has changed since {artefact.key[:12]} was trained; "
             f"restore the definition, or train again."
         )
-    size = artefact.inputs["image_size"]
-    model = build_model(spec, artefact.inputs["num_classes"], tuple(size) if size else None, 0)
+    model = build_like(artefact, 0)
     model.load_state_dict(artefact.tensors("weights"))
     return private_copy(model, torch.device(device)).eval()
 

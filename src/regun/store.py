@@ -272,6 +272,25 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file of the user's."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as fault:
+        raise StoreError(
+            f"{path} cannot be read as safetensors: {fault}. Save weights with safetensors.torch.save_file."
+        ) from None
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file for use elsewhere, whole or not at all."""
+    try:
+        _write_tensors(path.with_name(path.name + ".new"), tensors)
+        os.replace(path.with_name(path.name + ".new"), path)
+    except OSError as fault:
+        raise StoreError(f"cannot write {path}: {fault.strerror or fault}. Name a file you may write.") from None
+
+
 def versions() -> dict[str, str]:
     """The software that made an artefact."""
     return {name: importlib.metadata.version(name) for name in ("regun", "torch", "numpy", "safetensors")}

@@ -252,9 +252,9 @@ def test_refusals():
         resolve("rmai")
     with pytest.raises(AuditError, match="'lira' needs at least 2 reference models, got 1"):
         run_attack(ATTACKS["lira"], evidence(references=1))
-    with pytest.raises(AuditError, match="needs reference models and none were given"):
+    with pytest.raises(AuditError, match="compares with reference models and none were given"):
         rmia(Evidence(signals(0)))
-    with pytest.raises(AuditError, match="needs a population of unseen examples"):
+    with pytest.raises(AuditError, match="compares with a population of unseen examples"):
         rmia_offline(Evidence(signals(0), (signals(1),)))
     with pytest.raises(AuditError, match="a=1.5 and gamma=1.0; give 0 <= a <= 1"):
         rmia_offline(evidence(), a=1.5)

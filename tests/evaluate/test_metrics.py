@@ -80,6 +80,7 @@ def test_divergence_is_symmetric_and_zero_only_for_equals(seed: int, scale: floa
     ours, theirs = random_signals(seed=seed, scale=scale), random_signals(seed=seed + 1, scale=scale)
     np.testing.assert_allclose(divergences(ours, theirs), divergences(theirs, ours), atol=1e-15)
     np.testing.assert_allclose(divergences(ours, ours), 0, atol=1e-14)
+    assert (divergences(ours, ours) >= 0).all()
     assert divergence(ours, theirs) > 0
 
 

@@ -103,7 +103,7 @@ def test_tpr_is_conservative_where_the_target_cannot_be_resolved():
 
 def test_large_sets_do_not_overflow():
     rng = np.random.default_rng(0)
-    members, nonmembers = rng.normal(1, 1, 50_000), rng.normal(0, 1, 50_000)  # m * n > 2^31
+    members, nonmembers = rng.normal(4, 1, 50_000), rng.normal(0, 1, 50_000)  # m * n * KS > 2^31
     contrast = Contrast.of(members, nonmembers)
     assert contrast.auc()[0] == pytest.approx(
         roc_auc_score(np.r_[np.ones(50_000), np.zeros(50_000)], np.r_[members, nonmembers])

@@ -1,4 +1,4 @@
-"""`regun data`, `regun models`, `regun recipes`: what there is, and every setting with its meaning."""
+"""`regun data`, `regun models`, `regun recipes`, `regun methods`: what there is, and every setting with its meaning."""
 
 import argparse
 import dataclasses
@@ -6,6 +6,7 @@ from typing import Any
 
 from regun.cli.terminal import emit, table
 from regun.data.catalogue import DATA_SETS, DataSettings
+from regun.methods import Choice, Method, Range, get_method, method_names
 from regun.models import models_help
 from regun.recipes import RECIPES, Recipe
 from regun.settings import Settings, to_json
@@ -44,6 +45,56 @@ def recipes(args: argparse.Namespace) -> int:
         print(f"{name}: " + ", ".join(f"{k}={v}" for k, v in changed.items()))
     _print_settings(Recipe)
     return 0
+
+
+def methods(args: argparse.Namespace) -> int:
+    found = [get_method(name) for name in ([args.name] if args.name else method_names())]
+    if args.json:
+        emit([_method_json(method) for method in found])
+    elif args.name:
+        _print_method(found[0])
+    else:
+        rows = [[m.name, m.about.splitlines()[0], _needs(m)] for m in found]
+        print(table(["method", "what it does", "needs"], rows))
+        print("\nregun methods NAME shows its formula, settings, presets and search ranges.")
+    return 0
+
+
+def _print_method(method: Method) -> None:
+    print(method.about, end="\n\n")
+    print(f"needs: {_needs(method)}\n")
+    _print_settings(method.config)
+    for name, values in method.presets.items():
+        print(f"preset {method.name}@{name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
+    for family, space in method.search.items():
+        print(f"search, {family}: " + (", ".join(f"{k} {_range(r)}" for k, r in space.items()) or "fixed"))
+
+
+def _method_json(method: Method) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "title": method.title,
+        "about": method.about,
+        "needs": dataclasses.asdict(method.needs),
+        "settings": _settings(method.config),
+        "presets": {name: dict(values) for name, values in method.presets.items()},
+        "search": {f: {k: dataclasses.asdict(r) for k, r in space.items()} for f, space in method.search.items()},
+    }
+
+
+def _needs(method: Method) -> str:
+    named = {
+        "retain set": method.needs.retain,
+        "held-out set": method.needs.heldout,
+        "fresh model": method.needs.fresh_model,
+    }
+    return ", ".join(["forget set", *(name for name, needed in named.items() if needed)])
+
+
+def _range(values: Choice | Range) -> str:
+    if isinstance(values, Choice):
+        return "{" + ", ".join(map(str, values.values)) + "}"
+    return f"[{values.low:g}, {values.high:g}]" + (" log" if values.log else "")
 
 
 def _settings(kind: type[Settings]) -> dict[str, Any]:

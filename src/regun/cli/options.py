@@ -14,10 +14,12 @@ from regun.data.catalogue import DATA_SETS, DataSpec, load_data
 from regun.data.examples import Data
 from regun.data.presets import pipeline
 from regun.errors import RegunError, SettingsError, SplitError, unknown
+from regun.job import Budget
 from regun.models import ModelSpec
 from regun.recipes import RECIPES, Recipe
 from regun.settings import bind, parse_spec
 from regun.splits import Indices, Request, Reserve, make_splits, reserve
+from regun.store import Artefact
 
 T = TypeVar("T")
 
@@ -93,6 +95,32 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
     if data is None or model is None or recipe is None:
         return None
     return Setup(data, model, recipe, preset, args.split_seed, args.heldout, args.val, args.stratified)
+
+
+def setup_of(base: Artefact, args: argparse.Namespace) -> Setup:
+    """The setup a stored model was trained with, from its manifest; --data-dir and --augment may differ."""
+    about = base.info
+    settings = dict(about["data_settings"])
+    if args.data_dir:
+        settings["root"] = args.data_dir
+    spec = DataSpec.read(about["data_name"], settings)
+    preset = args.augment or {"swin": "swin-unlearn"}.get(about["preset"], about["preset"])
+    model = ModelSpec(base.inputs["model"]["name"], base.inputs["model"]["settings"])
+    split = (about["split_seed"], about["heldout"], about["val"], about["stratified"])
+    return Setup(spec, model, Recipe(), preset, *split)
+
+
+def family_of(model: str) -> str:
+    """Whose settings of the paper a model takes: those for ResNets or those for transformers."""
+    return "swin" if model.startswith(("swin", "vit", "hf:")) else "resnet"
+
+
+def read_budget(text: str) -> Budget:
+    """`steps=N` or `samples=N`."""
+    name, _, number = text.partition("=")
+    if name not in ("steps", "samples") or not number.isdigit():
+        raise SettingsError([f"--budget is {text!r}; give steps=N or samples=N with a whole number N."])
+    return Budget(**{name: int(number)})
 
 
 def default_preset(model: str, data: str) -> str:

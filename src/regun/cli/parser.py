@@ -23,6 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_train(commands)
+    _add_unlearn(commands)
     _add_store(commands)
     _add_lists(commands)
     return parser
@@ -56,6 +57,37 @@ def _add_train(commands: Commands) -> None:
         "--seed", type=int, default=0, help="training seed: initial weights, order, augmentation (default 0)"
     )
     parser.add_argument("--max-steps", type=int, metavar="N", help="stop after N steps, to try a configuration")
+    add_machine(parser)
+
+
+def _add_unlearn(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "unlearn",
+        "remove the influence of some training examples from a trained model",
+        "unlearn:run",
+        "regun unlearn --base 3f2a --forget 0.1 --method regun,w=0.3,lr=0.01",
+    )
+    parser.add_argument(
+        "--base",
+        required=True,
+        metavar="KEY|FILE",
+        help="the trained model: its key in the store, or a safetensors file (then say --data, --model and the split)",
+    )
+    parser.add_argument("--forget", required=True, metavar="REQUEST", help=REQUEST_HELP)
+    parser.add_argument(
+        "--method",
+        default="regun",
+        metavar="NAME[@PRESET][,KEY=VALUE...]",
+        help="method (see `regun methods`); default regun",
+    )
+    parser.add_argument("--budget", metavar="steps=N|samples=N", help="run an iterative method to exactly this budget")
+    parser.add_argument("--keep", default="last", choices=("last", "best"), help="which epoch to keep (default last)")
+    parser.add_argument("--criterion", default="val_accuracy", help="with --keep best: val_accuracy or val_loss")
+    parser.add_argument("--reference", metavar="KEY", help="model for regun,reference=given (a retrained oracle, say)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the unlearning run (default 0)")
+    parser.add_argument("--out", metavar="FILE", help="also write the weights to this safetensors file")
+    add_setup(parser)
     add_machine(parser)
 
 
@@ -94,6 +126,16 @@ def _add_lists(commands: Commands) -> None:
     ):
         parser = _command(commands, name, help, f"lists:{name}", f"regun {name}")
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+    parser = _command(
+        commands,
+        "methods",
+        "list the unlearning methods, or one with its settings and ranges",
+        "lists:methods",
+        "regun methods regun",
+    )
+    parser.add_argument("name", nargs="?", help="a method, to see all of it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from regun.errors import DataError, SettingsError
 from regun.settings import check, setting, to_json
 
 GREY_WEIGHTS = (0.2989, 0.587, 0.114)
-BLOCK = 2**17  # pixels jittered at a time: the intermediate planes stay in the cache
+BLOCK = 2**16  # pixels
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
@@ -36,6 +36,17 @@ def grey(images: Tensor) -> Tensor:
         raise DataError(f"colour transforms need 1 or 3 channels, but the images have {images.shape[1]}.")
     red, green, blue = images.unbind(1)
     return (red * GREY_WEIGHTS[0]).add_(green, alpha=GREY_WEIGHTS[1]).add_(blue, alpha=GREY_WEIGHTS[2])
+
+
+def block_size(images: Tensor) -> int:
+    """How many images to work on at a time, so that intermediate results stay in the cache."""
+    return max(1, BLOCK // (images.shape[2] * images.shape[3]))
+
+
+def laid_out(result: Tensor, like: Tensor) -> Tensor:
+    """The result in the memory layout (channels last or not) of the images it came from."""
+    last = like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    return result.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class PadCrop(Named):
         offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator).to(images.device)
         windows = F.pad(images, [self.padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
         rows = torch.arange(count, device=images.device)
-        return _laid_out(windows[rows, :, offsets[:, 0], offsets[:, 1]], images)
+        return laid_out(windows[rows, :, offsets[:, 0], offsets[:, 1]], images)
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Flip(Named):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         rows = (torch.rand(len(images), generator=generator) < self.p).nonzero()[:, 0].to(images.device)
-        return images.index_copy(0, rows, _take(images, rows).flip(-1))
+        return images.clone().index_copy_(0, rows, _take(images, rows).flip(-1))
 
 
 @dataclass(frozen=True)
@@ -107,10 +118,10 @@ class ColorJitter(Named):
         # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
         order = turns[:, HUE].argsort()
         amounts, turns = amounts[order], turns[order]
-        had_hue = torch.bincount(turns[:, HUE], minlength=4).cumsum(0).tolist()
+        had_hue = [int(h) for h in torch.bincount(turns[:, HUE], minlength=4).cumsum(0)]
         order, blends, shift = (t.to(images.device) for t in (order, _blends(amounts, turns), amounts[:, HUE]))
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
-        size = max(1, BLOCK // (images.shape[2] * images.shape[3]))
+        size = block_size(images)
         with torch.inference_mode():
             for start in range(0, len(images), size):
                 here = slice(start, start + size)
@@ -155,7 +166,7 @@ class RandomResizedCrop(Named):
         boxes = _rows(self.boxes(len(images), images.shape[2], images.shape[3], generator))
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
-        return _laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
+        return laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
 
 
 @dataclass(frozen=True)
@@ -196,7 +207,7 @@ class Resize(Named):
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         least = min(height, width)
-        return _laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
+        return laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
 
 
 @dataclass(frozen=True)
@@ -212,7 +223,7 @@ class CentreCrop(Named):
                 f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize them first."
             )
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        return _laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
+        return laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
 
 
 def _blends(amounts: Tensor, turns: Tensor) -> Tensor:
@@ -286,9 +297,3 @@ def _take(images: Tensor, rows: Tensor) -> Tensor:
     if images.is_contiguous():
         return images.index_select(0, rows)
     return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
-
-
-def _laid_out(result: Tensor, like: Tensor) -> Tensor:
-    """The result in the memory layout (channels last or not) of the images it came from."""
-    last = like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
-    return result.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

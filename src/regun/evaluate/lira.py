@@ -35,7 +35,8 @@ def u_lira(phi: FloatArray, in_phi: FloatArray, out_phi: FloatArray, *, pooled: 
     mean_in, sigma_in = _world(phi, in_phi, "IN", pooled)
     mean_out, sigma_out = _world(phi, out_phi, "OUT", pooled)
     inside = -np.log(sigma_in) - ((phi - mean_in) / sigma_in) ** 2 / 2
-    return inside + np.log(sigma_out) + ((phi - mean_out) / sigma_out) ** 2 / 2
+    outside = -np.log(sigma_out) - ((phi - mean_out) / sigma_out) ** 2 / 2
+    return inside - outside
 
 
 def _world(phi: FloatArray, shadows: FloatArray, name: str, pooled: bool) -> tuple[FloatArray, FloatArray]:

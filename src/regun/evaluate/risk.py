@@ -79,8 +79,8 @@ def risk_rows(risks: Sequence[Risk]) -> list[dict[str, Any]]:
 
 def risk_csv(risks: Sequence[Risk]) -> str:
     """The list as CSV text; a text cell that a spreadsheet would run as a formula gets a leading apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)  # with CRLF line ends it also quotes lone carriage returns
     writer.writerow([field.name for field in fields(Risk)])
     for risk in risks:
         writer.writerow([_safe(value) for value in asdict(risk).values()])

@@ -4,3 +4,8 @@ Belongs here: methods. Does not: scores of any kind. May import: train, streams,
 A file exports `Config` (frozen settings) and `unlearn(job, config) -> Fitted`, and may export TITLE, NEEDS, SEARCH and
 PRESETS. Adding one touches nothing else.
 """
+
+from regun.methods._catalogue import Method, get_method, method_names, read_method
+from regun.methods._contract import Choice, Needs, Range
+
+__all__ = ["Choice", "Method", "Needs", "Range", "get_method", "method_names", "read_method"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from regun import methods
 from regun.errors import RegunError, SettingsError, unknown
 from regun.job import Job
 from regun.methods._contract import Needs, Search
@@ -41,12 +40,14 @@ class Method:
     search: Search = field(default_factory=dict[str, Any])
     source: str | None = None
 
-    def configure(self, values: Mapping[str, Any], preset: str | None = None) -> Any:
-        """Settings from `values` over a preset over the defaults; all mistakes at once."""
+    def configure(
+        self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Settings from `values` over a preset over `start` over the defaults; all mistakes at once."""
         if preset is not None and preset not in self.presets:
             raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
-        base = self.config() if preset is None else bind(self.config, self.presets[preset], self.name)
-        return bind(self.config, values, self.name, base)
+        under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
+        return bind(self.config, values, self.name, bind(self.config, under, self.name))
 
     def describe(self, config: Any) -> dict[str, Any]:
         """The method and its settings as JSON, for the content key; a user's own by the digest of its source."""
@@ -55,7 +56,7 @@ class Method:
 
 def method_names() -> list[str]:
     """The methods of this package."""
-    return sorted(m.name for m in pkgutil.iter_modules(methods.__path__) if not m.name.startswith("_"))
+    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if not m.name.startswith("_"))
 
 
 def get_method(method: str | Callable[..., Any]) -> Method:
@@ -75,12 +76,18 @@ def get_method(method: str | Callable[..., Any]) -> Method:
     raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
 
 
-def read_method(text: str) -> tuple[Method, Any]:
-    """`name`, `name@preset`, `name@preset,key=value,...` to a method and its settings."""
+def read_method(text: str, family: str = "resnet", recipe: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
+    """`name`, `name@preset`, `name@preset,key=value,...` to a method and its settings.
+
+    Without a preset, a method takes the paper's settings for the model's `family`; Retrain takes the base's `recipe`.
+    """
     spec, values = parse_spec(text)
     name, _, preset = spec.partition("@")
     method = get_method(name)
-    return method, method.configure(values, preset or None)
+    usual = family if family in method.presets else None
+    return method, method.configure(
+        values, preset or usual, recipe if method.name == "retrain" and not preset else None
+    )
 
 
 def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:

@@ -1,0 +1,241 @@
+"""The whole evaluation: names, intervals, gaps, JSON, claims, what is possible without Retrain, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import wasserstein_distance
+
+from regun.errors import AuditError
+from regun.evaluate import ATTACKS, METRICS, Evaluation, Evidence, Signals, describe, evaluate, noise_floor, over_seeds
+from regun.evaluate.metrics import accuracy, divergence, entropy
+
+K = 4
+SIZES = {"retain": 120, "forget": 60, "test": 150, "val": 70, "heldout": 80}
+
+
+def model(seed: int, **raised: float) -> dict[str, Signals]:
+    made: dict[str, Signals] = {}
+    for number, (split, size) in enumerate(SIZES.items()):
+        labels = np.random.default_rng(number).integers(0, K, size)
+        logits = np.random.default_rng([seed, number]).normal(0, 1.5, (size, K))
+        logits[np.arange(size), labels] += 1.0 + raised.get(split, 0.0)
+        made[split] = Signals.from_logits(logits, labels, number * 1000 + np.arange(size))
+    return made
+
+
+def without(splits: dict[str, Signals], *names: str) -> dict[str, Signals]:
+    return {name: value for name, value in splits.items() if name not in names}
+
+
+TARGET, RETRAIN = model(0, retain=2.0, forget=2.0), model(1, retain=2.0)
+REFERENCES = [model(k, retain=2.0) for k in (2, 3, 4)]
+FULL = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200)
+
+
+def test_numbers_are_what_their_functions_say():
+    values = FULL.values()
+    for split in SIZES:
+        assert values[f"{split}_acc"] == pytest.approx(accuracy(TARGET[split]))
+        assert values[f"{split}_div"] == pytest.approx(divergence(TARGET[split], RETRAIN[split]))
+        assert FULL.retrain[f"{split}_acc"] == pytest.approx(accuracy(RETRAIN[split]))
+    assert values["forget_entropy"] == pytest.approx(entropy(TARGET["forget"]))
+    assert values["forget_entropy_diff"] == pytest.approx(entropy(TARGET["forget"]) - entropy(RETRAIN["forget"]))
+    terms = ("retain_acc", "forget_acc", "test_acc", "rmia_auc")
+    assert values["gap_rftp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in terms]))
+    assert values["gap_tp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in terms[2:]]))
+    on_val = ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")
+    assert values["gap_rfvp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in on_val]))
+    assert values["confidence_ks_test"] == pytest.approx(values["confidence_advantage"])
+    for splits, numbers in ((TARGET, values), (RETRAIN, FULL.retrain)):
+        sides = [100 * np.exp(splits[name].true_log_prob) for name in ("forget", "heldout")]
+        assert numbers["confidence_wasserstein_heldout"] == pytest.approx(wasserstein_distance(*sides))
+
+
+def test_every_number_is_in_the_catalogue_and_has_an_interval_that_holds_it():
+    for name, number in FULL.numbers.items():
+        metric = METRICS[name]
+        assert all((metric.label, metric.unit, metric.meaning, metric.good))
+        if not name.startswith("gap_"):
+            assert number.low is not None, name
+            assert number.high is not None, name
+            assert number.low <= number.value + 1e-9, name
+            assert number.high >= number.value - 1e-9, name
+    assert {a.attack for a in FULL.attacks.values()} == set(ATTACKS)
+    assert "rmia_offline_val" not in FULL.attacks  # validation is its population
+
+
+def test_the_docs_explain_every_kind_of_number():
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    statistics = ("auc", "tpr1", "tpr01", "bacc", "advantage")
+    assert all(f"`{part}`" in text for part in (*ATTACKS, *statistics))
+    attack_numbers = {f"{attack}_{statistic}" for attack in ATTACKS for statistic in statistics}
+    for name in METRICS:
+        kind = name.removesuffix("_val").removesuffix("_heldout").removesuffix("_test")
+        of_split = f"`*_{name.rpartition('_')[2]}`" in text
+        assert kind in attack_numbers or f"`{kind}`" in text or of_split, name
+
+
+def test_describe_knows_attacks_of_ones_own():
+    assert describe("rmia_auc").label == "RMIA AUC"
+    assert describe("my_attack_tpr1_val").label == "my attack TPR@1% (validation)"
+    with pytest.raises(AuditError, match="unknown metric 'retain_ac'. Did you mean 'retain_acc'"):
+        describe("retain_ac")
+
+
+def test_json_round_trip_through_text():
+    again = Evaluation.from_json(json.loads(json.dumps(FULL.to_json(), allow_nan=False)))
+    assert again == FULL
+    assert again.attacks["rmia"].roc[0] == (0.0, 0.0)
+    assert again.attacks["rmia"].roc[-1] == (100.0, 100.0)
+
+
+def test_same_seed_same_result_other_seed_same_values():
+    again = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200)
+    assert again == FULL
+    other = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200, seed=1, floor=False)
+    assert other.numbers["rmia_auc"].value == FULL.numbers["rmia_auc"].value
+    assert other.numbers["rmia_auc"].low != FULL.numbers["rmia_auc"].low
+
+
+def test_gap_to_another_evaluation():
+    theirs = evaluate(RETRAIN, references=REFERENCES, bootstrap=0)
+    gaps = FULL.gap_to(theirs)
+    assert gaps["rmia_auc"] == pytest.approx(FULL.gaps["rmia_auc"].value)
+    assert gaps["test_acc"] == pytest.approx(FULL.gaps["test_acc"].value)
+    assert set(FULL.gap_to(FULL).values()) == {0.0}
+
+
+def test_a_floor_made_once_serves_every_model():
+    floor = noise_floor(RETRAIN, REFERENCES)
+    given = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=floor)
+    assert given.gaps == evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0).gaps
+    assert evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False).verdict is None
+
+
+def test_over_seeds():
+    found = over_seeds([FULL, evaluate(RETRAIN, references=REFERENCES, bootstrap=0)])
+    pair = [FULL.numbers["test_acc"].value, accuracy(RETRAIN["test"])]
+    assert found["test_acc"] == pytest.approx((np.mean(pair), np.std(pair, ddof=1)))
+    assert "gap_rftp" not in found
+    assert over_seeds([]) == {}
+
+
+def test_without_a_retrained_model():
+    found = evaluate(without(TARGET, "val"), bootstrap=100)
+    assert {"smia", "smia_heldout", "confidence", "entropy_heldout"} <= set(found.attacks)
+    assert {"confidence_ks_heldout", "confidence_wasserstein_test"} <= set(found.numbers)
+    assert not found.gaps
+    assert not found.retrain
+    assert found.verdict is None
+    assert "rmia_auc" not in found.numbers
+    text = " ".join(found.claims)
+    assert "'Behaves as if retrained' cannot be claimed" in text
+    assert "Whether single forgotten examples stand out cannot be claimed: that needs reference models" in text
+    assert "'Indistinguishable from retraining' cannot be claimed" in text
+
+
+def test_claims_follow_what_was_there():
+    assert not any("cannot be claimed" in claim for claim in FULL.claims)
+    one = evaluate(TARGET, RETRAIN, REFERENCES[:1], bootstrap=0)
+    assert any("compared with 1 reference model" in claim for claim in one.claims)
+    assert any("noise floor needs Retrain and at least 2" in claim for claim in one.claims)
+    assert any("was not asked for" in c for c in evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False).claims)
+    assert any("give the test split" in claim for claim in evaluate(without(TARGET, "test"), bootstrap=0).claims)
+
+
+def test_tuning_works_without_the_test_split():
+    found = evaluate(*(without(m, "test", "heldout") for m in (TARGET, RETRAIN)),
+                     [without(r, "test", "heldout") for r in REFERENCES], attacks=["rmia"], bootstrap=0)  # fmt: skip
+    assert found.numbers["gap_rfvp"].value == pytest.approx(FULL.numbers["gap_rfvp"].value)
+    assert found.verdict is not None
+    assert not any(name.startswith("test") for name in found.numbers)
+
+
+def test_attacks_by_name_and_by_function():
+    def margin(evidence: Evidence) -> np.ndarray:
+        return evidence.target.true_logit
+
+    found = evaluate(TARGET, RETRAIN, REFERENCES, attacks=["smia", margin], bootstrap=50)
+    assert found.numbers["margin_auc"].value == pytest.approx(found.numbers["smia_auc"].value)
+    assert found.gaps["margin_auc"].verdict is not None
+    assert {a.attack for a in found.attacks.values()} == {"smia", "margin"}
+
+
+def test_more_splits_in_a_reference_do_no_harm():
+    few = without(TARGET, "heldout")
+    mixed = evaluate(few, RETRAIN, REFERENCES, bootstrap=0)
+    assert mixed.numbers["rmia_auc"] == evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0).numbers["rmia_auc"]
+
+
+def test_the_tuned_a_is_recorded_and_can_be_given():
+    assert 0 < FULL.settings["rmia_a"] < 1
+    assert evaluate(TARGET, references=REFERENCES, rmia_a=0.25, bootstrap=0).settings["rmia_a"] == 0.25
+    without_retain = evaluate(without(TARGET, "retain"), references=REFERENCES, bootstrap=0)
+    assert without_retain.settings["rmia_a"] == FULL.settings["rmia_a"]  # the references' own retain signals serve
+
+
+def test_one_example_of_each_class_label_is_enough():
+    tiny = {name: Signals.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1], [0, 1]) for name in ("forget", "test")}
+    found = evaluate(tiny, tiny, [tiny, tiny], bootstrap=20)
+    assert found.numbers["rmia_auc"].value == 50
+    assert found.numbers["test_div"].value == pytest.approx(0, abs=1e-12)
+
+
+def shuffled(signals: Signals) -> Signals:
+    order = np.random.default_rng(0).permutation(len(signals))
+    return Signals(signals.log_probs[order], signals.labels[order], signals.indices[order])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: evaluate(without(TARGET, "forget")), "needs the forget set and one of test, heldout, val, got retain"),
+        (lambda: evaluate({"forget": TARGET["forget"]}), "membership is told by comparing forgotten with unseen"),
+        (lambda: evaluate({**TARGET, "tests": TARGET["test"]}), "unknown split 'tests'. Did you mean 'test'"),
+        (
+            lambda: evaluate({**TARGET, "forget": Signals.from_logits([[0.0] * K], [0], [0])}),
+            "the forget split has 1 example; an attack needs at least 2",
+        ),
+        (
+            lambda: evaluate({**TARGET, "test": Signals.from_logits(np.zeros((5, 3)), [0] * 5, range(5))}),
+            "the test split has 3 classes and the forget split 4",
+        ),
+        (lambda: evaluate(TARGET, without(RETRAIN, "val")), "Retrain lacks the val split"),
+        (
+            lambda: evaluate(TARGET, {**RETRAIN, "test": shuffled(RETRAIN["test"])}),
+            "audited model and Retrain on test have different ids",
+        ),
+        (
+            lambda: evaluate(TARGET, RETRAIN, [{**RETRAIN, "val": RETRAIN["test"]}]),
+            "reference 0 on val have different ids .70 and 150 examples",
+        ),
+        (
+            lambda: evaluate(
+                TARGET, {s: Signals.from_logits(np.zeros((n, 3)), [0] * n, range(n)) for s, n in SIZES.items()}
+            ),
+            "differ in their label space: 4 and 3 classes",
+        ),
+        (lambda: evaluate(TARGET, attacks=["rmia"]), "'rmia' needs 1 or more reference models; got 0 references"),
+        (
+            lambda: evaluate(without(TARGET, "val"), references=REFERENCES, attacks=["rmia_offline"]),
+            "reference models and a val split; got 3 references and no val split",
+        ),
+        (lambda: evaluate(TARGET, attacks=["smia", "smia"]), "two attacks share a name"),
+        (lambda: evaluate(TARGET, bootstrap=-1), "-1 resamples"),
+        (
+            lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[None, {5, 1003, 1004}, None]),
+            "reference 1 trained on 2 of the 60 forgotten examples .first id 1003.; a reference must never have seen",
+        ),
+        (lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[[1]]), "trained_on has 1 entries for 3 references"),
+    ],
+)
+def test_refusals(call: object, text: str):
+    with pytest.raises(AuditError, match=text):
+        call()  # type: ignore[operator]
+
+
+def test_references_that_never_saw_the_forget_set_are_accepted():
+    clean = [range(120), np.arange(120), None]
+    assert evaluate(TARGET, RETRAIN, REFERENCES, trained_on=clean, bootstrap=0, floor=False).numbers
