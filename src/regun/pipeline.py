@@ -1,7 +1,7 @@
-"""From settings to finished artefacts: train a model, run it over a split.
+"""From settings to finished models: train one, take one in, unlearn from one.
 
-Belongs here: the only code that knows the store, training, methods and evaluation together.
-Does not: printing, arguments. May import: every room below.
+Belongs here: what decides a model's content key, and making the model behind it. Does not: judging models (see
+auditing), printing, arguments. May import: unlearning, methods, train, store and what is below them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Data, Examples, Indices
+from regun.data.examples import Data, Indices
 from regun.errors import DivergedError, StoreError
-from regun.evaluate.signals import Signals
-from regun.forward import eval_logits
 from regun.job import Budget, Cost, Epoch, Job, Progress, Step, private_copy
 from regun.methods import Method
 from regun.models import ModelSpec, build_model
@@ -130,13 +128,25 @@ def import_model(
     path: Path, data: Data, trained_on: Indices, model: ModelSpec, store: Store, *, about: dict[str, Any]
 ) -> Artefact:
     """A model trained elsewhere, from its safetensors file; that it was trained on `trained_on` is the user's word."""
-    training = Training(data, trained_on, model, Recipe(), 0)
-    shape = training.input_shape()
+    shape = Training(data, trained_on, model, Recipe(), 0).input_shape()
     state = read_weights(path)
-    template = build_model(model, data.train.num_classes, shape, 0)
-    problems = misfits(state, template.state_dict())
+    problems = misfits(state, build_model(model, data.train.num_classes, shape, 0).state_dict())
     if problems:
         raise StoreError(f"{path} does not fit the model {model.name!r}: {'; '.join(problems[:3])}. Name its model.")
+    return import_state(state, data, trained_on, model, shape, store, about=about)
+
+
+def import_state(
+    state: Mapping[str, Tensor],
+    data: Data,
+    trained_on: Indices,
+    model: ModelSpec,
+    shape: tuple[int, int, int] | None,
+    store: Store,
+    *,
+    about: dict[str, Any],
+) -> Artefact:
+    """Weights from outside as an artefact, named by their own digest."""
     inputs = {
         "imported": state_digest(state),
         "data": data.train.digest,
@@ -150,7 +160,7 @@ def import_model(
         "role": "imported",
         "data_name": data.name,
         "examples": len(trained_on),
-        "parameters": sum(p.numel() for p in template.parameters()),
+        "parameters": sum(t.numel() for t in state.values()),
         "weights": state_digest(state),
         "epochs": [],
         "cost": vars(Cost()),
@@ -292,25 +302,3 @@ def load_model(artefact: Artefact, device: torch.device | str = "cpu") -> nn.Mod
     model = build_like(artefact, 0)
     model.load_state_dict(artefact.tensors("weights"))
     return private_copy(model, torch.device(device)).eval()
-
-
-def cached_signals(
-    artefact: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device | str = "cpu"
-) -> Signals:
-    """The model's signals on `indices`, from the store or from one forward pass."""
-    inputs = {
-        "weights": artefact.info["weights"],
-        "model": artefact.inputs["model"],
-        "data": examples.digest,
-        "inputs": {k: v for k, v in examples.describe_inputs().items() if k != "train"},
-        "indices": digest(indices),
-    }
-
-    def make(slot: Slot) -> Made:
-        logits = eval_logits(load_model(artefact, device), examples, indices, device)
-        found = Signals.from_logits(logits.numpy(), examples.labels[indices], indices)
-        tensors = {"log_probs": torch.tensor(found.log_probs)}
-        return Made({"signals": tensors}, {"model": artefact.key, "examples": len(indices)})
-
-    log_probs = store.make("signals", inputs, make).tensors("signals")["log_probs"].numpy()
-    return Signals(log_probs, examples.labels[indices], indices)

@@ -18,8 +18,9 @@ import torch
 
 
 def canonical_json(value: Any) -> str:
-    """JSON text that is the same for the same content: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    """JSON text that is the same for the same content, also after it was stored: sorted keys, no spaces, no NaN."""
+    stored = json.loads(json.dumps(value, allow_nan=False))  # keys become text, and sort as text, before anything else
+    return json.dumps(stored, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: Any) -> str:

@@ -8,6 +8,7 @@ Does not: any particular setting. May import: errors.
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
@@ -21,6 +22,13 @@ class Settings(Protocol):
 
 
 S = TypeVar("S", bound=Settings)
+
+KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text"),
+}
 
 
 def setting(
@@ -62,11 +70,12 @@ def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = No
     known = {f.name for f in dataclasses.fields(cls)}
     problems = [unknown(f"setting of {name}", key, known) for key in values if key not in known]
     read: dict[str, Any] = {}
-    for key in known & set(values):
+    for key, value in values.items():
         try:
-            read[key] = _read(values[key], hints[key])
+            if key in known:
+                read[key] = _read(value, hints[key])
         except ValueError as fault:
-            problems.append(f"{name}.{key} is {values[key]!r}; {fault}.")
+            problems.append(f"{name}.{key} is {value!r}; {fault}.")
     try:
         made = dataclasses.replace(base, **read) if base is not None else cls(**read)
     except SettingsError as fault:
@@ -88,12 +97,23 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     faults = [p for p in pairs if "=" not in p or not p.split("=", 1)[0].strip()]
     if not name or "=" in name or faults:
         raise SettingsError([f"{text!r} is not of the form name,key=value,key=value (at fault: {faults or [name]})."])
-    return name, {k.strip(): v.strip() for k, v in (p.split("=", 1) for p in pairs)}
+    settings = [(k.strip(), v.strip()) for k, v in (p.split("=", 1) for p in pairs)]
+    names = [k for k, _ in settings]
+    twice = sorted({k for k in names if names.count(k) > 1})
+    if twice:
+        raise SettingsError([f"{text!r} gives {', '.join(twice)} more than once; give each setting once."])
+    return name, dict(settings)
 
 
 def to_json(settings: Settings) -> dict[str, Any]:
     """The settings as plain JSON values (tuples become lists), to be stored and hashed."""
-    return json.loads(json.dumps(dataclasses.asdict(settings), allow_nan=False))
+    values = dataclasses.asdict(settings)
+    try:
+        return json.loads(json.dumps(values, allow_nan=False))
+    except ValueError:
+        raise SettingsError(
+            [f"{noun_of(settings)} holds a number that is not finite: {values}. Such settings cannot be stored."]
+        ) from None
 
 
 def _read(value: Any, hint: Any) -> Any:
@@ -107,12 +127,7 @@ def _read(value: Any, hint: Any) -> Any:
     if hint is int:
         return _read_int(value)
     if hint is float:
-        if isinstance(value, bool):
-            raise ValueError("give a number")
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ValueError("give a number") from None
+        return _read_float(value)
     if hint is str:
         return str(value)
     if options and isinstance(value, list):  # a tuple from JSON or TOML
@@ -131,13 +146,25 @@ def _read_bool(value: Any) -> bool:
     return words[str(value).lower()]
 
 
-def _read_int(value: Any) -> int:
-    if isinstance(value, bool):
-        raise ValueError("give a whole number")
+def _read_float(value: Any) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("give a whole number") from None
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("give a number")
+    return number
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        return int(value)  # not by way of a float, which is exact up to 2**53 only
+    try:
+        number = _read_float(value)
+    except ValueError:
+        number = math.nan
     if not number.is_integer():
         raise ValueError("give a whole number")
     return int(number)
@@ -147,14 +174,16 @@ def _fault(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
     choices = limits.get("choices")
     if choices is not None and value not in choices:
         return f"give one of {', '.join(map(str, choices))}"
+    options = get_args(hint)
     if value is None:
-        return None if type(None) in get_args(hint) else "give a value"
-    if isinstance(value, bool):
-        return None if hint is bool else "give a number, not true or false"
-    if isinstance(value, int | float):
+        return None if type(None) in options else "give a value"
+    kind = next(o for o in options if o is not type(None)) if type(None) in options else hint
+    if kind in KINDS:
+        allowed, text = KINDS[kind]
+        if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool):
+            return f"give {text}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return _number_fault(value, limits)
-    if hint in (int, float, bool):
-        return f"give a {'number' if hint is not bool else 'true or false'}"
     return None
 
 

@@ -118,9 +118,11 @@ class Store:
         """The finished artefact of this key; refuses a damaged manifest or a name that does not fit its content."""
         path = self.path(kind, key)
         if not self.has(kind, key):
+            if path.is_dir():
+                raise StoreError(f"{path} is damaged: it has no manifest.json. Delete it and run the command again.")
             raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; `regun store list` shows what it has.")
         manifest = _read_manifest(path / "manifest.json")
-        if manifest["key"] != key or self.key(manifest["kind"], manifest["inputs"]) != key:
+        if manifest["key"] != key or self.key(kind, manifest["inputs"]) != key:
             raise StoreError(f"{path / 'manifest.json'} describes another artefact than its name; delete {path}.")
         return Artefact(path, manifest)
 
@@ -151,7 +153,11 @@ class Store:
     @contextmanager
     def lock(self, key: str) -> Generator[None]:
         """Hold the right to write `key`; waits for another process and is released when this one dies."""
-        with FileLock(self.root / "locks" / f"{key}.lock"):
+        try:
+            held = FileLock(self.root / "locks" / f"{key}.lock").acquire()
+        except OSError as fault:
+            raise StoreError(f"cannot write to the store {self.root}: {fault.strerror or fault}.") from None
+        with held:
             yield
 
     def artefacts(self) -> list[Artefact]:
@@ -179,20 +185,25 @@ class Store:
         for path in [*(self.root / "tmp").iterdir(), *(self.root / "partial").iterdir()]:
             findings.checked += 1
             key = path.name.split(".")[0]
-            finished = any(self.has(kind, key) for kind in KINDS)
-            old = partial_days is not None and time.time() - path.stat().st_mtime > partial_days * 86400
-            if path.parent.name == "partial" and not (finished or old):
-                continue
-            lock = FileLock(self.root / "locks" / f"{key}.lock", timeout=0)
             try:
-                with lock:
-                    findings.freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-                    findings.removed.append(str(path))
+                if path.parent.name == "partial" and not (self._finished(key) or _older(path, partial_days)):
+                    continue
+                with FileLock(self.root / "locks" / f"{key}.lock", timeout=0):
+                    size = sum(f.stat().st_size for f in [path, *path.rglob("*")] if f.is_file())
                     if not dry_run:
-                        shutil.rmtree(path)
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    findings.removed.append(str(path))
+                    findings.freed += size
             except Timeout:
                 findings.problems.append(f"{path} is in use by another process; left alone.")
+            except FileNotFoundError:  # its run has ended meanwhile and cleaned up itself
+                continue
+            except OSError as fault:
+                findings.problems.append(f"{path} cannot be removed ({fault.strerror or fault}); left alone.")
         return findings
+
+    def _finished(self, key: str) -> bool:
+        return any(self.has(kind, key) for kind in KINDS)
 
     def _entries(self, kind: str) -> list[Path]:
         folder = self.root / "artefacts" / kind
@@ -210,8 +221,7 @@ class Store:
                     "format": FORMAT, "kind": kind, "key": key, "inputs": inputs, "files": files,
                     "info": made.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
                 }  # fmt: skip
-                sealed = {**manifest, "seal": digest(manifest)}
-                _write_bytes(temporary / "manifest.json", json.dumps(sealed, indent=1, allow_nan=False).encode())
+                _write_bytes(temporary / "manifest.json", _sealed(manifest))
                 self.path(kind, key).parent.mkdir(parents=True, exist_ok=True)
                 shutil.rmtree(self.path(kind, key), ignore_errors=True)  # only ever a folder that lost its manifest
                 os.replace(temporary, self.path(kind, key))
@@ -220,6 +230,11 @@ class Store:
         except OSError as fault:
             raise StoreError(
                 f"cannot write to the store {self.root}: {fault.strerror or fault}. Nothing was kept."
+            ) from None
+        except (TypeError, ValueError) as fault:
+            raise StoreError(
+                f"the {kind} {key[:12]} cannot be described in JSON: {fault}. Nothing was kept; give plain and finite "
+                f"values."
             ) from None
 
 
@@ -248,8 +263,7 @@ class Slot:
             name = f"{time.time_ns()}.safetensors"
             sha = _write_tensors(self.folder / name, snapshot.tensors)
             pointer = {"format": FORMAT, "file": name, "sha256": sha, "meta": snapshot.meta}
-            sealed = {**pointer, "seal": digest(pointer)}
-            _write_bytes(self.folder / "snapshot.json.new", json.dumps(sealed, allow_nan=False).encode())
+            _write_bytes(self.folder / "snapshot.json.new", _sealed(pointer))
             os.replace(self.folder / "snapshot.json.new", self.folder / "snapshot.json")
             for old in self.folder.glob("*.safetensors"):
                 if old.name != name:
@@ -284,9 +298,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file for use elsewhere, whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
     try:
-        _write_tensors(path.with_name(path.name + ".new"), tensors)
-        os.replace(path.with_name(path.name + ".new"), path)
+        try:
+            _write_tensors(temporary, tensors)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as fault:
         raise StoreError(f"cannot write {path}: {fault.strerror or fault}. Name a file you may write.") from None
 
@@ -327,12 +345,22 @@ def _read_checked(path: Path, expected: str) -> bytes:
     return content
 
 
+def _older(path: Path, days: float | None) -> bool:
+    return days is not None and time.time() - path.stat().st_mtime > days * 86400
+
+
+def _sealed(content: Mapping[str, Any]) -> bytes:
+    """JSON that ends with the digest of the rest."""
+    return json.dumps({**content, "seal": digest(content)}, indent=1, allow_nan=False).encode()
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """A sealed JSON file, refused when a single byte of it was changed."""
+    """A sealed JSON file, refused unless every byte is as it was written (1e-5 and 1E-5 are the same to a parser)."""
     try:
-        manifest: dict[str, Any] = dict(json.loads(path.read_bytes()))
-        seal = manifest.pop("seal")
-        intact = digest(manifest) == seal
+        text = path.read_bytes()
+        manifest: dict[str, Any] = dict(json.loads(text))
+        del manifest["seal"]
+        intact = _sealed(manifest) == text
     except (OSError, ValueError, KeyError, TypeError):
         intact, manifest = False, {}
     if not intact:

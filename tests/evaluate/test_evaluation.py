@@ -176,9 +176,11 @@ def test_the_tuned_a_is_recorded_and_can_be_given():
     assert without_retain.settings["rmia_a"] == FULL.settings["rmia_a"]  # the references' own retain signals serve
 
 
-def test_one_example_of_each_class_label_is_enough():
-    tiny = {name: Signals.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1], [0, 1]) for name in ("forget", "test")}
-    found = evaluate(tiny, tiny, [tiny, tiny], bootstrap=20)
+def test_two_examples_are_enough():
+    def tiny(first: float) -> dict[str, Signals]:
+        return {name: Signals.from_logits([[first, 0.0], [0.0, 1.0]], [0, 1], [0, 1]) for name in ("forget", "test")}
+
+    found = evaluate(tiny(2.0), tiny(2.0), [tiny(1.0), tiny(1.5)], bootstrap=20)
     assert found.numbers["rmia_auc"].value == 50
     assert found.numbers["test_div"].value == pytest.approx(0, abs=1e-12)
 
@@ -217,6 +219,13 @@ def shuffled(signals: Signals) -> Signals:
             ),
             "differ in their label space: 4 and 3 classes",
         ),
+        (
+            lambda: evaluate(TARGET, RETRAIN, [REFERENCES[0], RETRAIN]),
+            "reference 1 gives exactly the outputs of Retrain on the forget set: the same model twice",
+        ),
+        (lambda: evaluate(TARGET, references=[TARGET]), "reference 0 gives exactly the outputs of the audited model"),
+        (lambda: evaluate(TARGET, references=REFERENCES[:1] * 2), "exactly the outputs of reference 0"),
+        (lambda: noise_floor(RETRAIN, [*REFERENCES, RETRAIN]), "reference 3 gives exactly the outputs of Retrain"),
         (lambda: evaluate(TARGET, attacks=["rmia"]), "'rmia' needs 1 or more reference models; got 0 references"),
         (
             lambda: evaluate(without(TARGET, "val"), references=REFERENCES, attacks=["rmia_offline"]),

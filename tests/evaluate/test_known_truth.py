@@ -57,8 +57,9 @@ def test_rmia_meets_the_analytic_auc_where_the_loss_attack_is_blind():
     """p_target = p_reference * e^shift on examples of very different hardness: only the ratio shows the shift."""
     rng = np.random.default_rng(4)
     hard = {name: rng.uniform(-60, -10, size) for name, size in SIZES.items()}  # p is tiny, so phi = log p
-    target, reference = model({k: hard[k] + v for k, v in shifts(rng).items()}), model(hard)
-    found = evaluate(target, references=[reference] * 2, bootstrap=500, rmia_a=1.0)
+    target = model({k: hard[k] + v for k, v in shifts(rng).items()})
+    references = [model({k: v + nudge for k, v in hard.items()}) for nudge in (0.0, 1e-6)]
+    found = evaluate(target, references=references, bootstrap=500, rmia_a=1.0)
     for name in ("rmia_auc", "rmia_offline_auc", "rmia_auc_val"):
         assert holds(found.numbers[name], SEEN), name
     assert abs(found.numbers["smia_auc"].value - 50) < 4

@@ -104,7 +104,8 @@ def setup_of(base: Artefact, args: argparse.Namespace) -> Setup:
     if args.data_dir:
         settings["root"] = args.data_dir
     spec = DataSpec.read(about["data_name"], settings)
-    preset = args.augment or {"swin": "swin-unlearn"}.get(about["preset"], about["preset"])
+    trained_with: str = about["preset"]
+    preset: str = args.augment or ("swin-unlearn" if trained_with == "swin" else trained_with)
     model = ModelSpec(base.inputs["model"]["name"], base.inputs["model"]["settings"])
     split = (about["split_seed"], about["heldout"], about["val"], about["stratified"])
     return Setup(spec, model, Recipe(), preset, *split)

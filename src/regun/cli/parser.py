@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_train(commands)
     _add_unlearn(commands)
+    _add_audit(commands)
     _add_store(commands)
     _add_lists(commands)
     return parser
@@ -87,6 +88,42 @@ def _add_unlearn(commands: Commands) -> None:
     parser.add_argument("--reference", metavar="KEY", help="model for regun,reference=given (a retrained oracle, say)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument("--out", metavar="FILE", help="also write the weights to this safetensors file")
+    add_setup(parser)
+    add_machine(parser)
+
+
+def _add_audit(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "audit",
+        "measure how well a model has forgotten, with intervals and, given retrained models, a noise floor",
+        "audit:run",
+        "regun audit 9c41 --risks risks.csv",
+    )
+    parser.add_argument(
+        "target",
+        metavar="KEY|FILE|MODULE:FUNCTION",
+        help="a model of the store, a safetensors file, or a function that returns a trained model",
+    )
+    parser.add_argument(
+        "--base", metavar="KEY", help="the model it came from (known for unlearned models of the store)"
+    )
+    parser.add_argument("--forget", metavar="REQUEST", help=f"(known for unlearned models of the store) {REQUEST_HELP}")
+    parser.add_argument(
+        "--retrain", metavar="KEY", help="the retrained model to compare with; default: found in the store"
+    )
+    parser.add_argument(
+        "--references", metavar="KEYS", help="further retrained models, separated by commas; default: found"
+    )
+    parser.add_argument("--alone", action="store_true", help="use no retrained models, even if the store has some")
+    parser.add_argument(
+        "--attacks", metavar="NAMES", help="attacks to run, separated by commas; default: all that can run"
+    )
+    parser.add_argument(
+        "--bootstrap", type=int, default=1000, metavar="N", help="resamples for the intervals (default 1000)"
+    )
+    parser.add_argument("--risks", metavar="FILE", help="write the per-example risk list to this .csv or .json file")
+    parser.add_argument("--all", action="store_true", help="show every number, not only the main ones")
     add_setup(parser)
     add_machine(parser)
 

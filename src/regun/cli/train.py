@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from regun.auditing import cached_signals
 from regun.cli.options import Problems, read_device, read_request, read_setup, trained_on, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data
 from regun.evaluate.metrics import accuracy
 from regun.job import Budget
-from regun.pipeline import Training, Watch, cached_signals, train_model
+from regun.pipeline import Training, Watch, train_model
 from regun.splits import Reserve
 from regun.store import Artefact, Store
 

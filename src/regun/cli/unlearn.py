@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from regun.auditing import cached_signals
 from regun.cli.options import (
     Problems,
     Setup,
@@ -22,7 +23,7 @@ from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data
 from regun.evaluate.metrics import accuracy
 from regun.methods import read_method
-from regun.pipeline import Unlearning, Watch, cached_signals, import_model, unlearn_model
+from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store, write_weights
 

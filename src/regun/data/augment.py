@@ -43,10 +43,14 @@ def block_size(images: Tensor) -> int:
     return max(1, BLOCK // (images.shape[2] * images.shape[3]))
 
 
+def channels_last(images: Tensor) -> bool:
+    """Whether the channels are innermost in memory."""
+    return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+
+
 def laid_out(result: Tensor, like: Tensor) -> Tensor:
-    """The result in the memory layout (channels last or not) of the images it came from."""
-    last = like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
-    return result.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    """The result in the memory layout of the images it came from."""
+    return result.contiguous(memory_format=torch.channels_last if channels_last(like) else torch.contiguous_format)
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,20 @@ class PadCrop(Named):
     padding: int = setting(4, "zeros added on every side, in pixels", low=0)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        count, _, height, width = images.shape
-        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator).to(images.device)
-        windows = F.pad(images, [self.padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
-        rows = torch.arange(count, device=images.device)
-        return laid_out(windows[rows, :, offsets[:, 0], offsets[:, 1]], images)
+        count, channels, height, width = images.shape
+        # The innermost axes in memory: (W, C) of channels-last images, (W,) of others. A cut line is contiguous there.
+        last = channels_last(images)
+        planes = images.permute(0, 2, 3, 1) if last else images.reshape(-1, height, width, 1)
+        depth = planes.shape[3]
+        padded = F.pad(planes, (0, 0, *[self.padding] * 4))
+        line = padded.shape[2] * depth
+        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator).repeat_interleave(
+            len(planes) // count, 0
+        )
+        start = torch.arange(len(planes)) * padded[0].numel() + offsets[:, 0] * line + offsets[:, 1] * depth
+        lines = (start[:, None] + torch.arange(height) * line).flatten().to(images.device)
+        cut = padded.flatten().unfold(0, width * depth, 1).index_select(0, lines)
+        return cut.view(count, height, width, channels).permute(0, 3, 1, 2) if last else cut.view(images.shape)
 
 
 @dataclass(frozen=True)
@@ -87,8 +100,10 @@ class Flip(Named):
     p: float = setting(0.5, "probability of a flip", low=0, high=1)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        rows = (torch.rand(len(images), generator=generator) < self.p).nonzero()[:, 0].to(images.device)
-        return images.clone().index_copy_(0, rows, _take(images, rows).flip(-1))
+        flips = (torch.rand(len(images), generator=generator) < self.p).to(images.device)
+        rows = flips.nonzero()[:, 0]
+        source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images), device=images.device))
+        return _take(torch.cat([images, _take(images, rows).flip(-1)]), source)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,21 @@ def aligned(signals: Mapping[str, Signals], other: Mapping[str, Signals], who: s
     return {name: other[name] for name in signals}
 
 
+def check_distinct(
+    models: Sequence[tuple[str, Mapping[str, Signals]]], references: Sequence[Mapping[str, Signals]]
+) -> None:
+    """Raise if a reference is the same model as another one: in its own denominator a model looks closer than it is."""
+    known = list(models)
+    for number, reference in enumerate(references):
+        for who, other in known:
+            if np.array_equal(reference["forget"].log_probs, other["forget"].log_probs):
+                raise AuditError(
+                    f"reference {number} gives exactly the outputs of {who} on the forget set: the same model twice. "
+                    "Use references of other seeds, each once."
+                )
+        known.append((f"reference {number}", reference))
+
+
 def check_never_trained_on(forget: IntArray, trained_on: Sequence[Iterable[int] | None], references: int) -> None:
     """Raise if a reference trained on a forgotten example: it would no longer show what unseen data looks like."""
     if trained_on and len(trained_on) != references:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regun.evaluate.checks import aligned, check_never_trained_on, check_splits, choose_attacks
+from regun.evaluate.checks import aligned, check_distinct, check_never_trained_on, check_splits, choose_attacks
 from regun.evaluate.claims import claims
 from regun.evaluate.floor import NoiseFloor, Verdict, floor_of
 from regun.evaluate.intervals import LEVEL, Number, Resampling, delong
 from regun.evaluate.leakage import STATISTICS, AttackResult, Pool, Trial, offline_a, result, run_jobs, trials
 from regun.evaluate.membership import Attack, Scorer
 from regun.evaluate.metrics import GAPS, spread
-from regun.evaluate.numbers import (
+from regun.evaluate.plain import (
     Splits,
     accuracy_numbers,
     confidence_contrasts,
@@ -151,6 +151,8 @@ def _pools(
     check_splits(signals)
     truth = Pool.of(aligned(signals, retrain, "Retrain")) if retrain is not None else None
     others = [Pool.of(aligned(signals, reference, f"reference {k}")) for k, reference in enumerate(references)]
+    known = [("the audited model", signals)] + ([("Retrain", retrain)] if retrain is not None else [])
+    check_distinct(known, references)
     return Pool.of(signals), truth, others
 
 

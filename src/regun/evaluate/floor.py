@@ -3,7 +3,7 @@
 Belongs here: `noise_floor` (every metric and gap between pairs of retrained models), its summary and the verdict on a
 gap.
 Does not: intervals over examples. May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership,
-evaluate.metrics, evaluate.numbers, evaluate.signals.
+evaluate.metrics, evaluate.plain, evaluate.signals.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Literal
 from scipy.special import stdtrit
 
 from regun.errors import AuditError
-from regun.evaluate.checks import aligned, check_splits, choose_attacks
+from regun.evaluate.checks import aligned, check_distinct, check_splits, choose_attacks
 from regun.evaluate.leakage import Pool, offline_a, trials
 from regun.evaluate.membership import Attack, Scorer
 from regun.evaluate.metrics import spread
-from regun.evaluate.numbers import differences, divergence_numbers, own_numbers
+from regun.evaluate.plain import differences, divergence_numbers, own_numbers
 from regun.evaluate.signals import Signals
 
 Verdict = Literal["indistinguishable", "borderline", "distinguishable"]
@@ -79,6 +79,7 @@ def noise_floor(
     """How far retrained models are from each other in every number: made once, used for every audited model."""
     check_splits(retrain)
     others = [aligned(retrain, reference, f"reference {k}") for k, reference in enumerate(references)]
+    check_distinct([("Retrain", retrain)], others)
     chosen = choose_attacks(attacks, len(others), "val" in retrain)
     return floor_of([Pool.of(model) for model in (retrain, *others)], chosen, seed)
 

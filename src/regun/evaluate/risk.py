@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from regun.errors import AuditError
-from regun.evaluate.checks import aligned, check_splits
+from regun.evaluate.checks import aligned, check_distinct, check_splits
 from regun.evaluate.leakage import UNSEEN, Pool, offline_a, scores
 from regun.evaluate.membership import Attack, Scorer, resolve
 from regun.evaluate.signals import FloatArray, Signals
@@ -55,6 +55,7 @@ def risk_list(
         raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(signals)}.")
     chosen = resolve(attack or ("rmia" if references else "smia"))
     pools = [Pool.of(aligned(needed, reference, f"reference {k}")) for k, reference in enumerate(references)]
+    check_distinct([("the audited model", signals)], references)
     by_split = scores(chosen, Pool.of(needed), pools, offline_a(references))
     forget = signals["forget"]
     places = percentiles(by_split["forget"], by_split[against])

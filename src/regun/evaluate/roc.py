@@ -102,13 +102,10 @@ class _Drawn:
         """max |TPR - FPR| over all thresholds.
 
         Between two members' scores only the non-members' distribution moves, so F_m - F_n is largest at a member's
-        score and F_n - F_m just below one.
+        score and F_n - F_m just below one. Of members that tie, the last and the first are right and so the largest.
         """
-        scores, scaled = self.contrast.members, self._scaled(self.members, self.n)
+        scaled = self._scaled(self.members, self.n)
         after, before = scaled[1:], scaled[:-1]
-        if (scores[1:] == scores[:-1]).any():  # all of a tied group lie on one side of a threshold
-            after = scaled[np.searchsorted(scores, scores, side="right")]
-            before = scaled[np.searchsorted(scores, scores, side="left")]
         below = self._scaled(self.below, self.m)
         upto = below if self.upto is self.below else self._scaled(self.upto, self.m)
         return np.maximum((after - upto).max(axis=0), (below - before).max(axis=0)) / (self.m * self.n)

@@ -1,0 +1,33 @@
+# Every target makes its own virtual environment first; on a fresh machine nothing else is needed but Python and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all check bench clean
+
+demo: $(VENV)/ready
+	$(BIN)/regun train --data digits --store demo/store
+	$(BIN)/regun train --data digits --store demo/store --without 0.1
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/ready
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+check: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest tests/test_imports.py
+
+bench: $(VENV)/ready
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist demo regun-store .pytest_cache .ruff_cache .hypothesis

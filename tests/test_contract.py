@@ -1,0 +1,133 @@
+"""What every method promises, on every kind of model: same seed same weights, base untouched, finite, eyes on its data."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regun.data.digits import load_digits
+from regun.data.presets import pipeline
+from regun.data.tensors import TensorExamples
+from regun.job import Budget, Job, private_copy
+from regun.methods import get_method, method_names
+from regun.models import ModelSpec, build_model
+from regun.splits import Request, make_splits, reserve
+from regun.unlearning import unlearn_job
+
+DIGITS = load_digits(pipeline("digits", "digits")).train
+SPLITS = make_splits(DIGITS.labels, Request.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
+DEVICE = torch.device("cpu")
+FEW = {"batch_size": 16, "lr": 1e-3}
+SMALL = {
+    "amun": {**FEW, "steps": 5, "epsilon": 0.5, "rounds": 4, "failures": "keep"},
+    "ssd": {"alpha": 0.9, "micro_batch": 32},
+    "lur": {**FEW, "prune_batches": 1},
+}
+
+
+class Mapped(nn.Module):
+    """Hugging Face style: keyword inputs, an output object with `.logits`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = build_model(ModelSpec("cnn", {"width": 4}), 10, (1, 8, 8), 0)
+
+    def forward(self, pixel_values: Tensor, scale: Tensor) -> "Mapped.Output":
+        return Mapped.Output(self.inner(pixel_values) * scale.unsqueeze(1))
+
+    class Output:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+
+def mapped_digits() -> TensorExamples:
+    x = DIGITS.fetch(np.arange(len(DIGITS))).x
+    return TensorExamples({"pixel_values": x, "scale": torch.ones(len(x), dtype=torch.long)}, DIGITS.labels, 10)
+
+
+MODELS = {
+    "cnn": lambda: (build_model(ModelSpec("cnn", {"width": 4}), 10, (1, 8, 8), 0), DIGITS),
+    "resnet18": lambda: (build_model(ModelSpec("resnet18", {"width": 4}), 10, (1, 8, 8), 0), DIGITS),
+    "swin": lambda: (build_model(ModelSpec("swin-nano", {"embed_dim": 8}), 10, (1, 8, 8), 0), DIGITS),
+    "mapping": lambda: (Mapped(), mapped_digits()),
+}
+
+
+class Watched:
+    """Examples that remember which indices were fetched."""
+
+    def __init__(self, examples) -> None:
+        self.examples, self.seen = examples, set()
+
+    def __getattr__(self, name: str):
+        return getattr(self.examples, name)
+
+    def fetch(self, indices, **more):
+        self.seen.update(np.asarray(indices).tolist())
+        return self.examples.fetch(indices, **more)
+
+    def pixels(self, indices, device="cpu"):
+        self.seen.update(np.asarray(indices).tolist())
+        return self.examples.pixels(indices, device)
+
+    def stream(self, plan, **more):
+        for indices in plan:
+            self.seen.update(np.asarray(indices).tolist())
+        return self.examples.stream(plan, **more)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", method_names())
+def test_contract(name: str, kind: str) -> None:
+    model, examples = MODELS[kind]()
+    method = get_method(name)
+    config = method.configure(SMALL.get(name, FEW))
+    base = copy.deepcopy(model.state_dict())
+    results = []
+    before = torch.random.get_rng_state()
+    for _ in range(2):
+        watched = Watched(examples)
+        job = Job(
+            private_copy(model, DEVICE),
+            watched,
+            SPLITS,
+            7,
+            DEVICE,
+            budget=Budget(steps=3),
+            rebuild=lambda s: MODELS[kind]()[0],
+        )
+        outcome = unlearn_job(job, method, config)
+        results.append(outcome.model.state_dict())
+        allowed = set(SPLITS.base) | (set(SPLITS.heldout) if method.needs.heldout else set())
+        allowed -= set() if method.needs.retain else set(SPLITS.retain)
+        assert watched.seen <= allowed  # never validation; held-out and retain only if the method says so
+        assert watched.seen
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(model.state_dict()[k], v) for k, v in base.items())
+    assert all(torch.isfinite(v).all() for v in results[0].values())
+    assert all(torch.equal(a, b) for a, b in zip(results[0].values(), results[1].values(), strict=True))
+    assert any(not torch.equal(results[0][k], v) for k, v in base.items())
+    assert outcome.diverged is None
+    assert outcome.cost.forward > 0
+    assert outcome.cost.steps == (0 if name == "ssd" else 3)
+
+
+def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else() -> None:
+    model, examples = MODELS["cnn"]()
+    method = get_method("finetune")
+    config = method.configure({"epochs": 4, "lr": 0.05, "batch_size": 64})
+    watched = Watched(examples)
+    job = Job(private_copy(model, DEVICE), watched, SPLITS, 7, DEVICE)
+    outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss")
+    scores = [h["val_loss"] for h in outcome.watched]
+    assert len(scores) == 4
+    from regun.forward import eval_logits
+    from regun.unlearning import CRITERIA
+
+    kept = CRITERIA["val_loss"](
+        eval_logits(outcome.model, examples, SPLITS.val), torch.from_numpy(examples.labels[SPLITS.val])
+    )
+    assert kept == pytest.approx(max(scores))
+    assert watched.seen == set(SPLITS.retain) | set(SPLITS.val)
