@@ -57,15 +57,16 @@ def one_at_a_time(images: list[Image.Image], rng: random.Random) -> Tensor:
     return torch.stack(done)
 
 
-def medians(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median milliseconds of each task; the tasks take turns, so a slow moment of the machine hits all of them."""
+def medians(tasks: dict[str, Callable[[], object]], rounds: int, calls: int = 5) -> dict[str, float]:
+    """Median milliseconds of each task; they take turns of a few calls, so a slow moment of the machine hits all."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
-    for repeat in range(repeats + 2):
+    for turn in range(rounds + 1):
         for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            if repeat >= 2:
-                times[name].append(1e3 * (time.perf_counter() - start))
+            for _ in range(calls):
+                start = time.perf_counter()
+                task()
+                if turn:  # the first turn warms up
+                    times[name].append(1e3 * (time.perf_counter() - start))
     return {name: statistics.median(each) for name, each in times.items()}
 
 
@@ -113,15 +114,15 @@ def swin_task(images: Tensor) -> Callable[[], object]:
     return run
 
 
-def measure(repeats: int, batch: int, with_kornia: bool) -> dict[str, Any]:
+def measure(rounds: int, batch: int, with_kornia: bool) -> dict[str, Any]:
     pixels = np.random.default_rng(0).integers(0, 256, (batch, 32, 32, 3), dtype=np.uint8)
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
     pil, rng = [Image.fromarray(image) for image in pixels], random.Random(0)
     tasks: dict[str, Callable[[], object]] = {"one_at_a_time": lambda: one_at_a_time(pil, rng), **batched_tasks(images)}
     if with_kornia:
         tasks |= kornia_tasks(images)
-    ms = medians(tasks, repeats)
-    swin_ms = medians({"swin": swin_task(images)}, max(3, repeats // 10))["swin"]
+    ms = medians(tasks, rounds)
+    swin_ms = medians({"swin": swin_task(images)}, 5, calls=1)["swin"]
     return {
         "batch": batch,
         "threads": torch.get_num_threads(),
@@ -137,12 +138,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--kornia", action="store_true", help="measure kornia too")
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    result = measure(args.repeats, args.batch, args.kornia)
+    result = measure(args.rounds, args.batch, args.kornia)
     if args.json:
         print(json.dumps(result))
         return

@@ -1,20 +1,23 @@
 """Every method on digits (noise 0.3, 10 % forgotten), each with the best of a small grid of settings.
 
-The grid is searched on the validation gap to Retrain (Gap RFVP); the table shows the test gap (Gap RFTP) of the
-settings so chosen, their cost, and the noise floor between retrained models. Resumable: everything is in the store.
+The grid is searched on the validation gap to Retrain (Gap RFVP) of each seed; the table shows the test gap (Gap RFTP)
+of the settings so chosen, mean over seeds, its cost, and the noise floor between retrained models. With --steps N every
+iterative method runs exactly N steps. Resumable: everything is in the store.
 
-    python benchmarks/compare_digits.py [--store DIR] [--seed N] [--json FILE]
+    python benchmarks/compare_digits.py [--store DIR] [--seeds 0 1 2] [--steps 90] [--json FILE]
 """
 
 import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from regun.auditing import split_signals
 from regun.data.catalogue import DataSpec, load_data
 from regun.evaluate import evaluate, noise_floor
+from regun.job import Budget
 from regun.methods import get_method
 from regun.models import ModelSpec
 from regun.pipeline import Training, Unlearning, train_model, unlearn_model
@@ -35,6 +38,7 @@ def grid(**axes):
 
 RATES = (0.1, 0.05, 0.01, 0.005)
 SMALL = dict(batch_size=[16])
+WIDE = "regun, wide retain"
 GRIDS = {
     "finetune": grid(lr=RATES, batch_size=[64, 16]),
     "neggrad": grid(lr=(5e-2, 1e-2, 5e-3, 1e-3), batch_size=[64, 16]),
@@ -46,7 +50,7 @@ GRIDS = {
     "lur": grid(lr=(0.05, 0.01), w=(0.8, 0.95), sparsity=(0.97, 0.999), **SMALL),
     "scrub": grid(lr=(0.05, 0.01, 0.005), alpha=(0.5, 0.05), batch_size=[64]),
     "regun": grid(lr=RATES, w=(0.3, 0.5, 0.7, 0.9), **SMALL),
-    "regun, wide retain": grid(lr=RATES, w=(0.5, 0.7, 0.8, 0.9), retain_batch=[64], **SMALL),
+    WIDE: grid(lr=RATES, w=(0.5, 0.7, 0.8, 0.9), retain_batch=[64], **SMALL),
     "regun, class targets": grid(lr=RATES, w=(0.5, 0.7, 0.9), granularity=["class"], retain_batch=[64], **SMALL),
     "regun, sample targets": grid(lr=RATES, w=(0.5, 0.7, 0.9), granularity=["sample"], retain_batch=[64], **SMALL),
 }
@@ -55,61 +59,75 @@ GRIDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", default="demo/store")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, help="the same number of steps for every iterative method")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    store = Store(args.store)
+    budget = Budget(steps=args.steps) if args.steps else None
+    seeds = [compare(Store(args.store), seed, budget) for seed in args.seeds]
+    what = f"{args.steps} steps each" if args.steps else "the grid's own epochs"
+    print(f"\nmean over seeds {args.seeds}, {what}\n{HEAD}")
+    for name in seeds[0]["results"]:
+        show(name, [s["results"][name] for s in seeds])
+    mean, largest = np.mean([s["floor"] for s in seeds], axis=0)
+    print(f"noise floor of Gap RFTP: mean {mean:.2f}, largest {largest:.2f}")
+    gaps = {n: np.mean([s["results"][n]["test"]["gap_rftp"] for s in seeds]) for n in ("finetune", "regun", WIDE)}
+    print(
+        f"Gap RFTP over Finetune's: ReGUn {gaps['regun'] / gaps['finetune']:.2f}, {WIDE} {gaps[WIDE] / gaps['finetune']:.2f}"
+    )
+    if args.json:
+        args.json.write_text(json.dumps({"seeds": args.seeds, "steps": args.steps, "runs": seeds}, indent=1))
+
+
+def compare(store: Store, seed: int, budget: Budget | None) -> dict:
+    """Base, five retrained models and every method's best settings of one seed."""
     data = load_data(DataSpec("digits"), "digits")
-    kept = reserve(data.train.labels, args.seed)
+    kept = reserve(data.train.labels, seed)
     splits = make_splits(data.train.labels, Request.random(0.1), kept)
 
-    def train(indices, seed, role):
-        training = Training(data, indices, ModelSpec("cnn"), RECIPES["digits"], seed)
-        about = {"role": role, "data_name": "digits", "data_settings": {}, "preset": "digits", "split_seed": args.seed,
-                 "heldout": 0.1, "val": 0.1, "stratified": False}  # fmt: skip
-        return train_model(training, store, CPU, about=about)
+    def train(indices, training_seed, role):
+        training = Training(data, indices, ModelSpec("cnn"), RECIPES["digits"], training_seed)
+        return train_model(training, store, CPU, about={"role": role, "data_name": "digits"})
 
     def signals(artefact):
         return split_signals(artefact, data, splits, store)
 
-    base = train(kept.base, args.seed, "base")
-    retrained = [signals(train(splits.retain, s, "retrain")) for s in range(args.seed, args.seed + 5)]
-    retrain, references = retrained[0], retrained[1:]
+    base = train(kept.base, seed, "base")
+    retrain, *references = [signals(train(splits.retain, s, "retrain")) for s in range(seed, seed + 5)]
 
     def judge(artefact):
         return evaluate(signals(artefact), retrain, references, attacks=["rmia"], bootstrap=0, floor=False).values()
 
-    floor = noise_floor(retrain, references, attacks=["rmia"])
     results = {"base": {"test": judge(base), "config": {}, "cost": base.info["cost"], "diverged": None}}
     for name, settings in GRIDS.items():
         method = get_method(name.split(",")[0])
         trials = []
         for values in settings:
-            run = Unlearning(base, data, splits, method, method.configure(values), args.seed)
+            run = Unlearning(base, data, splits, method, method.configure(values), seed, budget)
             artefact = unlearn_model(run, store, CPU, about={"data_name": "digits"})
             trials.append((judge(artefact), values, artefact.info))
         best, values, info = min(trials, key=lambda t: t[0]["gap_rfvp"])
         results[name] = {"test": best, "config": values, "cost": info["cost"], "diverged": info["diverged"]}
-        show(name, results[name])
-    summary = floor.summary("gap_rftp")
-    print(f"\nnoise floor of Gap RFTP: mean {summary.mean:.2f}, largest {summary.largest:.2f}")
-    ratio = results["regun"]["test"]["gap_rftp"] / results["finetune"]["test"]["gap_rftp"]
-    wide = results["regun, wide retain"]["test"]["gap_rftp"] / results["finetune"]["test"]["gap_rftp"]
-    print(f"Gap RFTP of ReGUn over Finetune: {ratio:.2f} as in the paper, {wide:.2f} with a wide retain batch")
-    if args.json:
-        args.json.write_text(json.dumps({"floor": [summary.mean, summary.largest], "results": results}, indent=1))
+        print(f"seed {seed}", end="  ")
+        show(name, [results[name]])
+        print(" " * 8 + " ".join(f"{k}={v}" for k, v in values.items()))
+    summary = noise_floor(retrain, references, attacks=["rmia"]).summary("gap_rftp")
+    return {"floor": [summary.mean, summary.largest], "results": results}
 
 
-def show(name, result) -> None:
-    t, cost = result["test"], result["cost"]
-    settings = " ".join(f"{k}={v}" for k, v in result["config"].items())
-    print(
-        f"{name:22} retain {t['retain_acc']:6.2f}  forget {t['forget_acc']:6.2f}  test {t['test_acc']:6.2f}  "
-        f"RMIA {t['rmia_auc']:6.2f}  Gap RFTP {t['gap_rftp']:5.2f}  val {t['gap_rfvp']:5.2f}  "
-        f"{cost['steps']:4d} steps {cost['seconds']:6.1f} s  {settings}",
-        flush=True,
-    )
+HEAD = f"{'':22} {'retain':>7} {'forget':>7} {'test':>7} {'RMIA':>7} {'Gap RFTP':>14} {'steps':>6} {'seconds':>8}"
+
+
+def show(name: str, runs: list[dict]) -> None:
+    def mean(metric: str) -> float:
+        return float(np.mean([r["test"][metric] for r in runs]))
+
+    gaps = [r["test"]["gap_rftp"] for r in runs]
+    spread = f" +- {np.std(gaps, ddof=1):.2f}" if len(gaps) > 1 else ""
+    steps, seconds = (np.mean([r["cost"][k] for r in runs]) for k in ("steps", "seconds"))
+    cells = " ".join(f"{mean(m):7.2f}" for m in ("retain_acc", "forget_acc", "test_acc", "rmia_auc"))
+    print(f"{name:22} {cells} {np.mean(gaps):6.2f}{spread:8} {steps:6.0f} {seconds:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

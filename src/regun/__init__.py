@@ -1,0 +1,52 @@
+"""regun: machine unlearning for trained classifiers, with evidence.
+
+The public list, nothing else; names are imported when first used, so that `regun --help` stays quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regun.api import audit, unlearn
+    from regun.errors import RegunError
+    from regun.evaluate import Evaluation
+    from regun.job import Budget, Job
+    from regun.splits import Request, Splits, make_splits, reserve
+    from regun.store import Store
+    from regun.unlearning import Outcome
+
+_HOMES = {
+    "unlearn": "api",
+    "audit": "api",
+    "Outcome": "unlearning",
+    "Evaluation": "evaluate",
+    "Request": "splits",
+    "Splits": "splits",
+    "make_splits": "splits",
+    "reserve": "splits",
+    "Job": "job",
+    "Budget": "job",
+    "Store": "store",
+    "RegunError": "errors",
+}
+
+__all__ = [
+    "Budget",
+    "Evaluation",
+    "Job",
+    "Outcome",
+    "RegunError",
+    "Request",
+    "Splits",
+    "Store",
+    "audit",
+    "make_splits",
+    "reserve",
+    "unlearn",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regun' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"regun.{_HOMES[name]}"), name)

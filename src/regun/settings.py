@@ -147,12 +147,14 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_float(value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    if isinstance(value, bool):
         raise ValueError("give a number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("give a number") from None
+    if not math.isfinite(number):
+        raise ValueError("give a finite number")
     return number
 
 

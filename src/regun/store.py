@@ -95,6 +95,8 @@ class Store:
     def __init__(self, root: str | Path, *, snapshot_seconds: float = 20.0) -> None:
         self.root = Path(root).resolve()
         self.snapshot_seconds = snapshot_seconds
+        if not snapshot_seconds >= 0:
+            raise StoreError(f"the time between snapshots is {snapshot_seconds} seconds; give 0 or more.")
         try:
             for name in ("artefacts", "partial", "locks", "tmp"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -298,7 +300,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file for use elsewhere, whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
+    temporary = Path(f"{path}.new")
     try:
         try:
             _write_tensors(temporary, tensors)

@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     module, _, function = args.run.partition(":")
-    return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
+    code = getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
+    sys.stdout.flush()  # so that a reader who is gone shows here, not when Python ends
+    return code
 
 
 def _complain(text: str) -> None:

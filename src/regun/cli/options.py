@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
     name = named[0] if named else DEFAULT_MODEL.get(data.name if data else "", "resnet18")
     model = problems.attempt(lambda: _model(name, named[1] if named else {}))
     recipe = problems.attempt(lambda: _recipe(args.recipe or DEFAULT_RECIPE.get(name, _fallback_recipe(name))))
-    data_name = data.name if data else "digits"
+    data_name = data.name if data else "folder"
     preset = args.augment or default_preset(name, data_name)
     problems.attempt(lambda: pipeline(preset, data_name))
     problems.attempt(lambda: _fractions(args))
@@ -119,7 +120,7 @@ def family_of(model: str) -> str:
 def read_budget(text: str) -> Budget:
     """`steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
-    if name not in ("steps", "samples") or not number.isdigit():
+    if name not in ("steps", "samples") or not number.isdecimal():
         raise SettingsError([f"--budget is {text!r}; give steps=N or samples=N with a whole number N."])
     return Budget(**{name: int(number)})
 
@@ -140,7 +141,10 @@ def read_request(text: str) -> Request:
         if kind == "stratified":
             return Request.stratified(float(rest))
         if kind == "class" and "=" in rest:
-            return Request.of_class_fractions({int(c): float(f) for c, f in (p.split("=") for p in rest.split("/"))})
+            pairs = [(int(c), float(f)) for c, f in (p.split("=") for p in rest.split("/"))]
+            if len(dict(pairs)) < len(pairs):
+                raise SplitError(f"{text!r} names a class twice; give each once.")
+            return Request.of_class_fractions(dict(pairs))
         if kind == "class":
             return Request.of_classes([int(c) for c in rest.split("/")])
     except ValueError:
@@ -156,10 +160,10 @@ def read_ids(path: Path) -> list[int]:
     """Ids of a text file (one a line) or a JSON list."""
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as fault:
+        items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
+    except (OSError, ValueError) as fault:
         raise SplitError(f"cannot read the ids of {path}: {fault}. Give a text file with one id a line.") from None
-    items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
-    bad = next((i for i in items if not str(i).lstrip("-").isdigit()), None)
+    bad = next((i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))), None)
     if bad is not None:
         raise SplitError(f"{path} holds {bad!r}, which is not an id; ids are whole numbers, one a line.")
     return [int(i) for i in items]
@@ -170,9 +174,10 @@ def read_device(text: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(text)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as fault:
-        raise RegunError(f"device {text!r} cannot be used: {str(fault).splitlines()[0]} Use cpu or auto.") from None
+        torch.empty(1, device=device).tolist()  # `meta` makes tensors, but they hold nothing
+    except (RuntimeError, AssertionError, ImportError) as fault:
+        reason = f"{fault}".splitlines()[0].split(". ")[0]
+        raise RegunError(f"device {text!r} cannot be used ({reason}); use cpu or auto.") from None
     return device
 
 

@@ -130,17 +130,16 @@ def _add_audit(commands: Commands) -> None:
 
 def _add_store(commands: Commands) -> None:
     parser = _command(
-        commands, "store", "look into the store, check it, clean it up", "store:list_all", "regun store verify"
+        commands, "store", "look into the store, check it, clean it up", "store:list", "regun store verify"
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, help in (
-        ("list", "one line an artefact"),
-        ("show", "the manifest of one artefact"),
-        ("verify", "read everything and name what is damaged"),
-        ("gc", "remove temporary files and snapshots of finished runs"),
+    for name, help, example in (
+        ("list", "one line an artefact", "regun store list --json"),
+        ("show", "the manifest of one artefact", "regun store show 3f2a"),
+        ("verify", "read everything and name what is damaged", "regun store verify --store ~/models"),
+        ("gc", "remove temporary files and snapshots of finished runs", "regun store gc --dry-run"),
     ):
-        action = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
-        action.set_defaults(run=f"store:{name}")
+        action = _command(actions, name, help, f"store:{name}", example)
         if name == "show":
             action.add_argument("key", help="the key, or enough of its first digits")
         if name == "gc":

@@ -1,13 +1,15 @@
 """`regun store list|show|verify|gc`."""
 
 import argparse
+from pathlib import Path
 
 from regun.cli.terminal import emit, table
+from regun.errors import StoreError
 from regun.store import Store
 
 
 def list(args: argparse.Namespace) -> int:
-    artefacts = Store(args.store).artefacts()
+    artefacts = _existing(args.store).artefacts()
     if args.json:
         emit([{"key": a.key, "kind": a.kind, "created": a.manifest["created"], "info": a.info} for a in artefacts])
         return 0
@@ -27,12 +29,12 @@ def list(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    emit(dict(Store(args.store).find(args.key).manifest))
+    emit(dict(_existing(args.store).find(args.key).manifest))
     return 0
 
 
 def verify(args: argparse.Namespace) -> int:
-    findings = Store(args.store).verify()
+    findings = _existing(args.store).verify()
     if args.json:
         emit({"checked": findings.checked, "problems": findings.problems})
     else:
@@ -43,7 +45,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def gc(args: argparse.Namespace) -> int:
-    findings = Store(args.store).gc(dry_run=args.dry_run, partial_days=args.partial_days)
+    findings = _existing(args.store).gc(dry_run=args.dry_run, partial_days=args.partial_days)
     if args.json:
         emit({"removed": findings.removed, "freed": findings.freed, "problems": findings.problems})
         return 0
@@ -54,3 +56,10 @@ def gc(args: argparse.Namespace) -> int:
         print(problem)
     print(f"{verb} {len(findings.removed)} leftovers, {findings.freed / 1e6:.1f} MB.")
     return 0
+
+
+def _existing(root: str) -> Store:
+    """The store at `root`; to look into one is not to make one."""
+    if not (Path(root) / "artefacts").is_dir():
+        raise StoreError(f"there is no store at {root}; name one with --store, or train a model first.")
+    return Store(root)

@@ -21,6 +21,7 @@ from regun.cli.options import (
 )
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data
+from regun.errors import RegunError
 from regun.evaluate.metrics import accuracy
 from regun.methods import read_method
 from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     problems = Problems()
     store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
     from_file = args.base.endswith(".safetensors")
-    found = problems.attempt(lambda: store.find(args.base, "model")) if store and not from_file else None
+    found = problems.attempt(lambda: _find_base(args.base, store)) if store and not from_file else None
     setup = None
     if from_file:
         setup = read_setup(args, problems)
@@ -63,6 +64,22 @@ def run(args: argparse.Namespace) -> int:
     result = summary(base, artefact, data, splits, store, device)
     emit(result) if args.json else _print(result, setup)
     return 0
+
+
+def _find_base(text: str, store: Store) -> Artefact:
+    """A trained model of the store."""
+    if Path(text).is_file():
+        raise RegunError(
+            f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
+            f"Save them with safetensors.torch.save_file."
+        )
+    found = store.find(text, "model")
+    if "trained_on" not in found.inputs:
+        raise RegunError(
+            f"{found.key[:12]} is itself an unlearned model; give the model it came from ({found.info['base'][:12]}) "
+            f"and name all that is to be forgotten in one request."
+        )
+    return found
 
 
 def summary(

@@ -20,7 +20,7 @@ from regun.settings import check, setting, to_json
 
 GREY_WEIGHTS = (0.2989, 0.587, 0.114)
 BLOCK = 2**16  # pixels
-BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+CONTRAST, SATURATION, HUE = 1, 2, 3  # brightness is 0
 
 
 def as_float(images: Tensor) -> Tensor:
@@ -78,18 +78,17 @@ class PadCrop(Named):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, channels, height, width = images.shape
-        # The innermost axes in memory: (W, C) of channels-last images, (W,) of others. A cut line is contiguous there.
+        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         last = channels_last(images)
+        # A line of a crop is contiguous in memory, W x C numbers of channels-last images and W of others: so the crop
+        # is one gather of lines, from the view of the padded batch that has a line start at every number.
         planes = images.permute(0, 2, 3, 1) if last else images.reshape(-1, height, width, 1)
-        depth = planes.shape[3]
         padded = F.pad(planes, (0, 0, *[self.padding] * 4))
-        line = padded.shape[2] * depth
-        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator).repeat_interleave(
-            len(planes) // count, 0
-        )
-        start = torch.arange(len(planes)) * padded[0].numel() + offsets[:, 0] * line + offsets[:, 1] * depth
-        lines = (start[:, None] + torch.arange(height) * line).flatten().to(images.device)
-        cut = padded.flatten().unfold(0, width * depth, 1).index_select(0, lines)
+        down, across = padded.stride()[1:3]
+        starts = (offsets[:, 0] * down + offsets[:, 1] * across).repeat_interleave(1 if last else channels)
+        starts += torch.arange(len(planes)) * padded.stride(0)
+        lines = (starts[:, None] + torch.arange(height) * down).flatten().to(images.device)
+        cut = padded.flatten().unfold(0, width * across, 1).index_select(0, lines)
         return cut.view(count, height, width, channels).permute(0, 3, 1, 2) if last else cut.view(images.shape)
 
 
@@ -100,10 +99,10 @@ class Flip(Named):
     p: float = setting(0.5, "probability of a flip", low=0, high=1)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        flips = (torch.rand(len(images), generator=generator) < self.p).to(images.device)
-        rows = flips.nonzero()[:, 0]
-        source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images), device=images.device))
-        return _take(torch.cat([images, _take(images, rows).flip(-1)]), source)
+        flips = torch.rand(len(images), generator=generator) < self.p
+        source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images))).to(images.device)
+        mirrored = _take(images, flips.nonzero()[:, 0].to(images.device)).flip(-1)
+        return _take(torch.cat([images, mirrored]), source)
 
 
 @dataclass(frozen=True)
@@ -121,39 +120,36 @@ class ColorJitter(Named):
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The amounts (count, 4), three factors and a hue shift, and the turn (0 to 3) at which each is applied."""
-        strength = torch.tensor([self.brightness, self.contrast, self.saturation, self.hue])
-        centre = torch.tensor([1.0, 1.0, 1.0, 0.0])
-        low = centre - strength
-        low[:HUE].clamp_(min=0)
-        amounts = low + (centre + strength - low) * torch.rand(count, 4, generator=generator)
-        return amounts, torch.rand(count, 4, generator=generator).argsort(1)
+        limits = [(max(0.0, 1 - s), 1 + s) for s in (self.brightness, self.contrast, self.saturation)]
+        low, high = torch.tensor([*limits, (-self.hue, self.hue)]).unbind(1)
+        draws = torch.rand(2, count, 4, generator=generator)
+        return torch.lerp(low, high, draws[0]), draws[1].argsort(1)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         amounts, turns = self.draw(len(images), generator)
-        # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
-        order = turns[:, HUE].argsort()
-        amounts, turns = amounts[order], turns[order]
-        had_hue = [int(h) for h in torch.bincount(turns[:, HUE], minlength=4).cumsum(0)]
-        order, blends, shift = (t.to(images.device) for t in (order, _blends(amounts, turns), amounts[:, HUE]))
+        blends = _blends(amounts, turns).to(images.device)
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
         size = block_size(images)
         with torch.inference_mode():
             for start in range(0, len(images), size):
                 here = slice(start, start + size)
-                block = as_float(_take(images, order[here]).contiguous())
-                self._jitter(block, blends[..., here, :, :], shift[here], [max(0, h - start) for h in had_hue])
-                out.index_copy_(0, order[here], block)
+                out[here] = self._jittered(images[here], blends[..., here, :, :], amounts[here, HUE], turns[here, HUE])
         return out
 
-    def _jitter(self, images: Tensor, blends: Tensor, shift: Tensor, had_hue: list[int]) -> None:
-        """Jitter float images in place; the first had_hue[t] of them have their hue at turn t or before."""
+    def _jittered(self, images: Tensor, blends: Tensor, shift: Tensor, hue_turn: Tensor) -> Tensor:
+        # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
+        order = hue_turn.argsort()
+        had_hue = cast("list[int]", torch.bincount(hue_turn, minlength=4).cumsum(0).tolist())
+        shift, order, back = shift[order].to(images.device), order.to(images.device), order.argsort().to(images.device)
+        block, blends = as_float(_take(images, order).contiguous()), blends.index_select(2, order)
         for turn in range(3):
-            _blend(images[had_hue[turn] :], blends[turn, :, had_hue[turn] :])
+            _blend(block[had_hue[turn] :], blends[turn, :, had_hue[turn] :])
         steps = math.ceil(6 * self.hue) if images.shape[1] == 3 else 0
         for _ in range(steps):
-            _shift_hue(images, shift / steps)
+            _shift_hue(block, shift / steps)
         for turn in range(1, 4):
-            _blend(images[: had_hue[turn - 1]], blends[turn, :, : had_hue[turn - 1]])
+            _blend(block[: had_hue[turn - 1]], blends[turn, :, : had_hue[turn - 1]])
+        return block.index_select(0, back)
 
 
 @dataclass(frozen=True)
@@ -178,7 +174,7 @@ class RandomResizedCrop(Named):
         return box
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        boxes = _rows(self.boxes(len(images), images.shape[2], images.shape[3], generator))
+        boxes = _integers(self.boxes(len(images), images.shape[2], images.shape[3], generator))
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
         return laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
@@ -205,7 +201,7 @@ class RandomErasing(Named):
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         boxes = self.boxes(len(images), images.shape[2], images.shape[3], generator)
         out = images.clone() if images.is_floating_point() else as_float(images)
-        erased = [(i, box) for i, box in enumerate(_rows(boxes)) if box[2] * box[3]]
+        erased = [(i, box) for i, box in enumerate(_integers(boxes)) if box[2] * box[3]]
         sizes = [images.shape[1] * high * wide for _, (_, _, high, wide) in erased]
         noise = torch.split(torch.randn(sum(sizes), generator=generator).to(out), sizes)
         for (i, (top, left, high, wide)), patch in zip(erased, noise, strict=True):
@@ -246,7 +242,7 @@ def _blends(amounts: Tensor, turns: Tensor) -> Tensor:
     kinds = turns.argsort(1)  # what a sample does at each turn
     factors = amounts.gather(1, kinds)
     on_grey, on_mean = (1 - factors) * (kinds == SATURATION), (1 - factors) * (kinds == CONTRAST)
-    return torch.stack([factors, on_grey, on_mean]).permute(2, 0, 1)[..., None, None].contiguous()
+    return torch.stack([factors, on_grey, on_mean]).permute(2, 0, 1)[..., None, None]
 
 
 def _blend(images: Tensor, blends: Tensor) -> None:
@@ -297,7 +293,7 @@ def _placed(down: Tensor, across: Tensor, fits: Tensor, height: int, width: int,
     return torch.cat([(draws * room).long(), size], 1)
 
 
-def _rows(table: Tensor) -> list[list[int]]:
+def _integers(table: Tensor) -> list[list[int]]:
     return cast("list[list[int]]", table.tolist())
 
 

@@ -4,6 +4,7 @@ Belongs here: `DatasetExamples`, which keeps the user's transforms and collate f
 prefetch along the planned batches. Does not: any transform of its own. May import: examples, seeds, errors.
 """
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
 from regun.data.examples import Batch, Indices, Inputs, channels_last, checked_labels
 from regun.errors import DataError
@@ -32,7 +33,7 @@ class DatasetExamples:
     dataset: Dataset[Any]
     num_classes: int
     evaluation: Dataset[Any] | None = None
-    collate: Callable[[list[Any]], Any] = default_collate
+    collate: Callable[[list[Any]], Any] = default_collate  # pyright: ignore[reportUnknownVariableType]
     workers: int = 0
     known_labels: Sequence[int] | Indices | None = field(default=None, repr=False)
 
@@ -49,14 +50,21 @@ class DatasetExamples:
 
     @cached_property
     def _all_labels(self) -> Indices:
-        """From `known_labels`, the dataset's `targets` or `labels`, or else one pass over all items."""
+        """Those the dataset states, or else those found in one pass over all items."""
+        if self._stated_labels is not None:
+            return self._stated_labels
+        return checked_labels(np.concatenate([b.y.numpy() for b in self._everything()]), self.num_classes)
+
+    @cached_property
+    def _stated_labels(self) -> Indices | None:
+        """`known_labels`, or the dataset's `targets` or `labels`."""
         known = self.known_labels
         for name in ("targets", "labels"):
             if known is None:
                 known = cast("Sequence[int] | None", getattr(self.dataset, name, None))
         if known is None:
-            known = np.concatenate([b.y.numpy() for b in self._everything()])
-        labels = checked_labels(np.asarray(known), self.num_classes)
+            return None
+        labels = checked_labels(known, self.num_classes)
         if len(labels) != len(cast(Sized, self.dataset)):
             raise DataError(f"{len(labels)} labels for {len(cast(Sized, self.dataset))} items; give one for each.")
         return labels
@@ -88,7 +96,7 @@ class DatasetExamples:
         seed = generator.initial_seed() if generator is not None else 0
         view = _Seeded(self._view(augment))
         items = [view[derive(seed, place), int(i)] for place, i in enumerate(indices)]
-        return self._batch(self.collate(items), indices, device)
+        return self._batch(_Collate(self.collate)(items), indices, device)
 
     def stream(
         self,
@@ -100,13 +108,13 @@ class DatasetExamples:
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
         keys = [
-            [(derive(seed, first + number, place), int(i)) for place, i in enumerate(indices)]
-            for number, indices in enumerate(plan)
+            [(derive(own, place), int(i)) for place, i in enumerate(indices)]
+            for own, indices in ((derive(seed, number), indices) for number, indices in enumerate(plan, start=first))
         ]
         loader: DataLoader[Any] = DataLoader(
             _Seeded(self._view(augment)),
             batch_sampler=cast(Any, keys),
-            collate_fn=self.collate,
+            collate_fn=_Collate(self.collate),
             num_workers=self.workers,
             generator=torch.Generator().manual_seed(seed),  # else the loader draws from the global generator
         )
@@ -123,17 +131,31 @@ class DatasetExamples:
         return self.stream(plan)
 
     def _batch(self, collated: Any, indices: Indices, device: torch.device | str) -> Batch:
+        if isinstance(collated, _Failure):
+            raise collated.error()
         x, y = _parts(collated)
-        if len(y) != len(indices):
-            raise DataError(
-                f"the collate function made {len(y)} labels of {len(indices)} items; it must keep them all."
-            )
+        labels = _checked_labels(y, indices, self._stated_labels)
+        for name, part in x.items() if isinstance(x, Mapping) else (("x", x),):
+            _check_input(name, part, indices)
         inputs: Inputs
         if isinstance(x, Tensor):
             inputs = channels_last(x.to(device))
         else:
             inputs = {name: tensor.to(device) for name, tensor in x.items()}
-        return Batch(inputs, y.long().to(device), torch.from_numpy(indices))
+        return Batch(inputs, labels.to(device), torch.from_numpy(indices))
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A fault on its way out of a worker process, where an exception would lose its shape."""
+
+    text: str
+    trace: str
+
+    def error(self) -> DataError:
+        error = DataError(self.text)
+        error.add_note(self.trace)
+        return error
 
 
 class _Seeded(Dataset[Any]):
@@ -148,20 +170,72 @@ class _Seeded(Dataset[Any]):
             try:
                 return self.dataset[number]
             except Exception as fault:
-                raise DataError(
-                    f"item {number} of the dataset could not be read: {type(fault).__name__}: {fault}"
-                ) from fault
+                text = f"item {number} of the dataset could not be read: {type(fault).__name__}: {fault}"
+                return _Failure(text, traceback.format_exc())
 
 
-def _parts(collated: Any) -> tuple[Inputs, Tensor]:
+@dataclass(frozen=True)
+class _Collate:
+    """The user's collate function; an item or a batch that fails comes out as a `_Failure`."""
+
+    collate: Callable[[list[Any]], Any]
+
+    def __call__(self, items: list[Any]) -> Any:
+        failed = next((item for item in items if isinstance(item, _Failure)), None)
+        if failed is not None:
+            return failed
+        try:
+            return self.collate(items)
+        except Exception as fault:
+            text = f"a batch could not be collated: {type(fault).__name__}: {fault}. Give items that are tensors of"
+            return _Failure(f"{text} one shape, or your own collate function.", traceback.format_exc())
+
+
+def _parts(collated: Any) -> tuple[Inputs, Any]:
     """Inputs and labels of a collated batch: a pair, or a mapping that holds the labels under a usual name."""
     if isinstance(collated, Mapping):
-        mapping = cast("Mapping[str, Tensor]", collated)
+        mapping = cast("Mapping[str, Any]", collated)
         key = next((k for k in LABEL_KEYS if k in mapping), None)
         if key is None:
             raise DataError(f"a batch has the keys {list(mapping)}; its labels must stand under one of {LABEL_KEYS}.")
         return {k: v for k, v in mapping.items() if k != key}, mapping[key]
     if isinstance(collated, list | tuple) and len(cast("list[Any]", collated)) == 2:
-        x, y = cast("tuple[Inputs, Tensor]", collated)
-        return x, torch.as_tensor(y)
-    raise DataError(f"a batch is a {type(collated).__name__}; items must be (x, y) pairs or mappings with a label.")
+        x, y = cast("tuple[Inputs, Any]", collated)
+        return x, y
+    kind = type(cast(object, collated)).__name__
+    raise DataError(f"a batch is a {kind}; items must be (x, y) pairs or mappings with a label.")
+
+
+def _checked_labels(y: Any, indices: Indices, stated: Indices | None) -> Tensor:
+    """A batch's labels: one whole number an item, the same that the dataset states."""
+    try:
+        given = torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"labels are {y!r}; give class numbers.") from None
+    labels = given.long()
+    if given.shape != (len(indices),) or not torch.equal(labels.to(given.dtype), given):
+        raise DataError(
+            f"a batch of {len(indices)} items has labels of shape {tuple(given.shape)} and type {given.dtype}; "
+            f"give one whole number for each item."
+        )
+    if stated is not None and not np.array_equal(labels.numpy(), stated[indices]):
+        place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])
+        raise DataError(
+            f"item {indices[place]} has the label {int(labels[place])}, but the dataset's list of labels says "
+            f"{stated[indices[place]]}; pass the labels that its items have as known_labels."
+        )
+    return labels
+
+
+def _check_input(name: str, part: Any, indices: Indices) -> None:
+    """Refuse what is not a tensor with one finite row for each item."""
+    if not isinstance(part, Tensor):
+        raise DataError(f"input {name!r} of a batch is a {type(part).__name__}; give tensors only.")
+    if part.shape[:1] != (len(indices),):
+        raise DataError(
+            f"input {name!r} has shape {tuple(part.shape)} for {len(indices)} items; give one row for each."
+        )
+    finite = torch.isfinite(part).reshape(len(indices), -1).all(1)
+    if not bool(finite.all()):
+        item = indices[int((~finite).nonzero()[0])]
+        raise DataError(f"input {name!r} holds NaN or infinity in item {item}; clean the data.")

@@ -128,11 +128,16 @@ class Data:
 
 def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
     """Labels as int64, refused when one is out of range or not a whole number."""
-    given = np.asarray(labels)
+    try:
+        given = np.asarray(labels)
+    except ValueError:
+        raise DataError("labels are lists of different lengths; give one whole number for each example.") from None
     if given.ndim != 1 or not len(given):
         raise DataError(f"labels have shape {given.shape}; give one whole number for each example.")
-    whole = given.astype(np.int64)
-    if not np.array_equal(whole, given):
+    numeric = given.dtype.kind in "biuf"
+    with np.errstate(invalid="ignore"):  # NaN, refused below
+        whole = given.astype(np.int64) if numeric else np.empty(0, dtype=np.int64)
+    if not numeric or not np.array_equal(whole, given):
         raise DataError(f"labels are {given.dtype} and not whole numbers; give class numbers 0 to {num_classes - 1}.")
     wrong = np.flatnonzero((whole < 0) | (whole >= num_classes))
     if wrong.size:

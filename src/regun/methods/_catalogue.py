@@ -21,6 +21,9 @@ from regun.settings import bind, parse_spec, to_json
 from regun.train import Fitted
 
 
+NO_NEEDS = Needs(retain=False)
+
+
 @dataclass(frozen=True)
 class NoSettings:
     """For a function that takes the job alone."""
@@ -116,8 +119,9 @@ def _from_function(function: Any, name: str) -> Method:
     except (OSError, TypeError):  # typed at a prompt, or a callable object
         source = digest(name)
     title = getattr(function, "__name__", name)
+    about = inspect.getdoc(function) or ""
     return Method(
-        name, title, inspect.getdoc(function) or "", lambda job, _: cast("Fitted | None", function(job)), source=source
+        name, title, about, lambda job, _: cast("Fitted | None", function(job)), needs=NO_NEEDS, source=source
     )
 
 

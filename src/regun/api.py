@@ -1,0 +1,135 @@
+"""regun on a user's own model and data.
+
+Belongs here: `unlearn` and `audit` on plain objects: any `nn.Module`, any Dataset, DataLoader or pair of tensors.
+Does not: files, the store. May import: unlearning, methods, evaluate, forward, data.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regun.data.adapt import Source, as_examples
+from regun.data.examples import Examples, Indices
+from regun.data.joined import Joined
+from regun.errors import RegunError
+from regun.evaluate import Evaluation, evaluate
+from regun.evaluate.membership import Attack, Scorer
+from regun.evaluate.signals import Signals
+from regun.forward import eval_logits, in_eval_mode
+from regun.job import Budget, Epoch, Job, private_copy
+from regun.methods import get_method
+from regun.models.calls import logits_of
+from regun.splits import Splits
+from regun.unlearning import Outcome, unlearn_job
+
+
+def unlearn(
+    model: nn.Module,
+    *,
+    forget: Source,
+    retain: Source | None = None,
+    heldout: Source | None = None,
+    val: Source | None = None,
+    method: str | Callable[..., Any] = "regun",
+    settings: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+    keep: str = "last",
+    criterion: str = "val_accuracy",
+    reference: nn.Module | None = None,
+    rebuild: Callable[[int], nn.Module] | None = None,
+    on_epoch: Callable[[Epoch, nn.Module], None] | None = None,
+    device: torch.device | str | None = None,
+    num_classes: int | None = None,
+) -> Outcome:
+    """A copy of `model` from which the influence of `forget` is removed; the model given is left as it is.
+
+    `retain` is the rest of the training data, `heldout` labelled data the model never saw (ReGUn needs it), `val` is
+    only watched, for keep="best". `method` is a name (`regun methods`) or your own function of a Job.
+
+    >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
+    """
+    where = torch.device(device) if device is not None else device_of(model)
+    given = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
+    sources = {name: source for name, source in given.items() if source is not None}
+    classes = num_classes or count_classes(model, forget, where)
+    joined = Joined(tuple(as_examples(source, classes, name) for name, source in sources.items()))
+    parts = {name: joined.indices(number) for number, name in enumerate(sources)}
+    nothing: Indices = np.zeros(0, dtype=np.int64)
+    splits = Splits(**{name: parts.get(name, nothing) for name in given}, total=len(joined.labels))
+    found = get_method(method)
+    job = Job(
+        private_copy(model, where),
+        joined,
+        splits,
+        seed,
+        where,
+        on_epoch or (lambda epoch, _: None),
+        budget=budget,
+        reference=private_copy(reference, where) if reference is not None else None,
+        rebuild=rebuild,
+    )
+    return unlearn_job(job, found, found.configure(settings or {}, preset), keep=keep, criterion=criterion)
+
+
+def audit(
+    model: nn.Module,
+    *,
+    forget: Source,
+    retain: Source | None = None,
+    test: Source | None = None,
+    heldout: Source | None = None,
+    val: Source | None = None,
+    retrain: nn.Module | None = None,
+    references: Sequence[nn.Module] = (),
+    attacks: Sequence[str | Attack | Scorer] | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    num_classes: int | None = None,
+) -> Evaluation:
+    """How well `model` has forgotten `forget`, with intervals; `retrain` and `references` were trained without it.
+
+    At least one of `test`, `heldout` and `val` is needed as unseen data. Every model runs once over every set. Without
+    retrained models the evaluation's `claims` say what cannot be told.
+
+    >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
+    """
+    where = torch.device(device) if device is not None else device_of(model)
+    given = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
+    classes = num_classes or count_classes(model, forget, where)
+    sets = {name: as_examples(source, classes, name) for name, source in given.items() if source is not None}
+
+    def signals(one: nn.Module) -> dict[str, Signals]:
+        return {name: signals_on(one, examples, where) for name, examples in sets.items()}
+
+    truth = signals(retrain) if retrain is not None else None
+    others = [signals(r) for r in references]
+    return evaluate(signals(model), truth, others, attacks=attacks, bootstrap=bootstrap, seed=seed)
+
+
+def signals_on(model: nn.Module, examples: Examples, device: torch.device) -> Signals:
+    """What the model says about all of `examples`, from one pass."""
+    everything = np.arange(len(examples.labels))
+    there = model if device_of(model) == device else private_copy(model, device)
+    logits = eval_logits(there, examples, everything, device)
+    return Signals.from_logits(logits.numpy(), examples.labels, everything)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def count_classes(model: nn.Module, source: Source, device: torch.device) -> int:
+    """How many classes the model tells apart, from its output on one example."""
+    examples = as_examples(source, 2**31, "forget")
+    if not len(examples.labels):
+        raise RegunError("the forget set is empty; give at least one example.")
+    batch = examples.fetch(np.array([0]), device=device)
+    with in_eval_mode(model), torch.no_grad():
+        return int(logits_of(model, batch.x).shape[-1])

@@ -1,0 +1,120 @@
+"""Several sets of examples as one.
+
+Belongs here: `Joined`, which numbers the examples of its parts one after the other, so that a user's forget, retain and
+held-out sets, or real and made-up examples, become one data set. Does not: making examples. May import: examples.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regun.data.examples import Batch, Examples, Indices, Inputs, channels_last
+from regun.errors import DataError
+from regun.seeds import digest
+
+
+@dataclass(frozen=True)
+class Joined:
+    """`parts` one after the other; part k begins at `starts[k]`."""
+
+    parts: tuple[Examples, ...]
+
+    def __post_init__(self) -> None:
+        classes = {part.num_classes for part in self.parts}
+        if len(classes) != 1:
+            raise DataError(f"the sets to join have {sorted(classes)} classes; they must have the same number.")
+
+    @cached_property
+    def starts(self) -> Indices:
+        """Where each part begins, and where the last one ends."""
+        return np.cumsum([0, *(len(part.labels) for part in self.parts)])
+
+    @property
+    def labels(self) -> Indices:
+        return self._all_labels
+
+    @cached_property
+    def _all_labels(self) -> Indices:
+        return np.concatenate([part.labels for part in self.parts])
+
+    @property
+    def num_classes(self) -> int:
+        return self.parts[0].num_classes
+
+    @property
+    def digest(self) -> str:
+        return digest([part.digest for part in self.parts])
+
+    def describe_inputs(self) -> dict[str, Any]:
+        return {"kind": "joined", "parts": [part.describe_inputs() for part in self.parts]}
+
+    def indices(self, part: int) -> Indices:
+        """The indices of one part."""
+        return np.arange(int(self.starts[part]), int(self.starts[part + 1]), dtype=np.int64)
+
+    def fetch(
+        self,
+        indices: Indices,
+        *,
+        augment: bool = False,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Batch:
+        chosen = self._divide(indices)
+        found = [
+            self.parts[k].fetch(rows, augment=augment, generator=generator, device=device) for k, rows in chosen.items()
+        ]
+        return self._merge(found, indices)
+
+    def stream(
+        self,
+        plan: Sequence[Indices],
+        *,
+        augment: bool = False,
+        seed: int = 0,
+        first: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Batch]:
+        """A plan within one part is handed to it whole, so that its workers prefetch; others go batch by batch."""
+        if len(self._divide(np.concatenate([np.asarray(p) for p in plan]))) == 1:
+            part = next(iter(self._divide(plan[0])))
+            local = [indices - self.starts[part] for indices in plan]
+            source = self.parts[part].stream(local, augment=augment, seed=seed, first=first, device=device)
+            for indices, batch in zip(plan, source, strict=True):
+                yield self._merge([batch], indices)
+            return
+        for number, indices in enumerate(plan, start=first):
+            found = [
+                next(iter(self.parts[k].stream([rows], augment=augment, seed=seed, first=number, device=device)))
+                for k, rows in self._divide(indices).items()
+            ]
+            yield self._merge(found, indices)
+
+    def _divide(self, indices: Indices) -> dict[int, Indices]:
+        """The indices by part, in each part's own numbering."""
+        owner = np.searchsorted(self.starts, indices, side="right") - 1
+        if len(indices) and (owner.min() < 0 or owner.max() >= len(self.parts)):
+            raise DataError(f"an index is out of range; there are {len(self.labels)} examples.")
+        return {int(k): indices[owner == k] - self.starts[k] for k in np.unique(owner)}
+
+    def _merge(self, found: Sequence[Batch], indices: Indices) -> Batch:
+        """The parts' batches as one, back in the order of `indices`."""
+        rows = torch.from_numpy(indices)
+        if len(found) == 1:
+            return Batch(found[0].x, found[0].y, rows)
+        owner = np.searchsorted(self.starts, indices, side="right")
+        order = torch.from_numpy(np.argsort(np.argsort(owner, kind="stable"), kind="stable"))
+        return Batch(_joined([b.x for b in found], order), torch.cat([b.y for b in found])[order], rows)
+
+
+def _joined(parts: Sequence[Inputs], order: Tensor) -> Inputs:
+    first = parts[0]
+    if isinstance(first, Mapping):
+        maps = [p for p in parts if isinstance(p, Mapping)]
+        return {name: torch.cat([m[name] for m in maps])[order] for name in first}
+    return channels_last(torch.cat([p for p in parts if isinstance(p, Tensor)])[order])
