@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/regun train --data digits --store demo/store
-	$(BIN)/regun train --data digits --store demo/store --without 0.1
+	$(BIN)/regun demo --store demo/store
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest

@@ -39,24 +39,29 @@ def grid(**axes):
     return combinations
 
 
-RATES = (0.1, 0.05, 0.01, 0.005)
-SMALL = {"batch_size": [16]}
 WIDE = "regun, wide retain"
-GRIDS = {
-    "finetune": grid(lr=RATES, batch_size=[64, 16]),
-    "neggrad": grid(lr=(5e-2, 1e-2, 5e-3, 1e-3), batch_size=[64, 16]),
-    "neggrad_plus": grid(lr=RATES, w=(0.8, 0.9, 0.95, 0.99), **SMALL),
-    "l1_sparse": grid(lr=(0.05, 0.01), gamma=(5e-5, 5e-4, 1e-3, 5e-3), batch_size=[64]),
-    "ssd": grid(alpha=(10.0, 3.0, 2.0, 1.5, 1.2, 1.0)),
-    "salun": grid(lr=RATES, w=(0.5, 0.7, 0.9), **SMALL),
-    "amun": grid(lr=(0.05, 0.01), train_on=("adv+retain", "adv+forget+retain", "adv+forget", "adv"), batch_size=[64]),
-    "lur": grid(lr=(0.05, 0.01), w=(0.8, 0.95), sparsity=(0.97, 0.999), **SMALL),
-    "scrub": grid(lr=(0.05, 0.01, 0.005), alpha=(0.5, 0.05), batch_size=[64]),
-    "regun": grid(lr=RATES, w=(0.3, 0.5, 0.7, 0.9), **SMALL),
-    WIDE: grid(lr=RATES, w=(0.5, 0.7, 0.8, 0.9), retain_batch=[64], **SMALL),
-    "regun, class targets": grid(lr=RATES, w=(0.5, 0.7, 0.9), granularity=["class"], retain_batch=[64], **SMALL),
-    "regun, sample targets": grid(lr=RATES, w=(0.5, 0.7, 0.9), granularity=["sample"], retain_batch=[64], **SMALL),
-}
+
+
+def grids(rates, weights):
+    """Each method's settings to try; `weights` are retain weights of the methods that have one."""
+    small = {"batch_size": [16]}
+    wide = {"retain_batch": [64], "batch_size": [16]}
+    sets = ("adv+retain", "adv+forget+retain", "adv+forget", "adv")
+    return {
+        "finetune": grid(lr=rates, batch_size=[64, 16]),
+        "neggrad": grid(lr=(5e-2, 1e-2, 5e-3, 1e-3), batch_size=[64, 16]),
+        "neggrad_plus": grid(lr=rates, w=(0.8, 0.9, 0.95, 0.99), **small),
+        "l1_sparse": grid(lr=(0.05, 0.01), gamma=(5e-5, 5e-4, 1e-3, 5e-3), batch_size=[64]),
+        "ssd": grid(alpha=(10.0, 3.0, 2.0, 1.5, 1.2, 1.0)),
+        "salun": grid(lr=rates, w=weights, **small),
+        "amun": grid(lr=(0.05, 0.01), train_on=sets, batch_size=[64]),
+        "lur": grid(lr=(0.05, 0.01), w=(0.8, 0.95), sparsity=(0.97, 0.999), **small),
+        "scrub": grid(lr=(0.05, 0.01, 0.005), alpha=(0.5, 0.05), batch_size=[64]),
+        "regun": grid(lr=rates, w=weights, **small),
+        WIDE: grid(lr=rates, w=weights, **wide),
+        "regun, class targets": grid(lr=rates, w=weights, granularity=["class"], **wide),
+        "regun, sample targets": grid(lr=rates, w=weights, granularity=["sample"], **wide),
+    }
 
 
 def main() -> None:
@@ -64,7 +69,11 @@ def main() -> None:
     parser.add_argument("--store", default="demo/store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="the same number of steps for every iterative method")
-    parser.add_argument("--methods", nargs="+", default=list(GRIDS), help=f"among {', '.join(GRIDS)}")
+    parser.add_argument("--methods", nargs="+", default=list(grids((), ())), help="which rows")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=[0.1, 0.05, 0.01, 0.005], help="learning rates to try"
+    )
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.5, 0.7, 0.8, 0.9], help="retain weights to try")
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--recipe", default="digits")
@@ -114,7 +123,7 @@ def compare(args: argparse.Namespace, seed: int) -> dict:
     for name in args.methods:
         method = get_method(name.split(",")[0])
         trials = []
-        for values in GRIDS[name]:
+        for values in grids(args.rates, args.weights)[name]:
             run = Unlearning(base, data, splits, method, method.configure(values), seed, budget)
             artefact = unlearn_model(run, store, CPU, about={})
             trials.append((judge(artefact), values, artefact.info))

@@ -17,11 +17,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regun",
         description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
-        epilog="Example: regun train --data digits --model cnn",
+        epilog="Example:\n  regun demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
     _add_train(commands)
     _add_unlearn(commands)
     _add_audit(commands)
@@ -40,6 +41,15 @@ def _command(commands: Commands, name: str, help: str, run: str, example: str) -
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def _add_demo(commands: Commands) -> None:
+    parser = _command(
+        commands, "demo", "train, unlearn with every method and audit, on embedded data", "demo:run", "regun demo"
+    )
+    add_store_option(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def _add_train(commands: Commands) -> None:

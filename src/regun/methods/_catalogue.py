@@ -20,7 +20,6 @@ from regun.seeds import digest
 from regun.settings import bind, parse_spec, to_json
 from regun.train import Fitted
 
-
 NO_NEEDS = Needs(retain=False)
 
 
