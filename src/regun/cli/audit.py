@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if args.risks:
         _write_risks(Path(args.risks), models, data, splits, store, device)
     if args.json:
-        about = {"target": target.key, "retrain": models.retrain.key if models.retrain else None}
-        emit({**about, "references": [r.key for r in models.references], **evaluation.to_json()})
+        keys = {"target": target.key, "retrain": models.retrain.key if models.retrain else None}
+        emit({"models": {**keys, "references": [r.key for r in models.references]}, **evaluation.to_json()})
     else:
         _print(evaluation, models, len(splits.forget), everything=args.all)
     return 0

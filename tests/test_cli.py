@@ -1,0 +1,585 @@
+"""The command line: what it makes, what it prints where, and what it says to every kind of bad input."""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from regun.cli import main
+from regun.cli.parser import build_parser
+from regun.data.catalogue import DATA_SETS, DataSpec, load_data
+from regun.methods import method_names
+from regun.recipes import RECIPES
+from regun.splits import Reserve, reserve
+from regun.store import Made, Store, state_digest
+
+DATA = "digits,limit=400,test_limit=50"
+TINY = ["--data", DATA, "--recipe", "digits,epochs=1", "--threads", "1"]
+FINETUNE = ["--method", "finetune,epochs=1", "--threads", "1", "--quiet"]
+
+MODEL_FILE = """
+from torch import nn
+
+def net(num_classes, image_size, hidden: int = 8):
+    size = image_size[0] * image_size[1] * image_size[2]
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+
+def wrong(num_classes):
+    return 3
+"""
+METHOD_FILE = """
+import torch
+
+def halve(job):
+    "Halve every weight."
+    with torch.no_grad():
+        for parameter in job.model.parameters():
+            parameter.mul_(0.5)
+"""
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that holds one base model, and files to name in arguments."""
+    folder = tmp_path_factory.mktemp("home")
+    assert main(["train", *TINY, "--store", str(folder / "store"), "--quiet"]) == 0
+    (folder / "file").write_text("")
+    (folder / "junk.txt").write_text("1\n2\nthree\n")
+    (folder / "open.json").write_text("[1, 2")
+    (folder / "empty.txt").write_text("")
+    (folder / "twice.txt").write_text("5 5")
+    (folder / "huge.txt").write_text("9" * 30)
+    (folder / "far.txt").write_text("3\n400\n")
+    (folder / "heldout.txt").write_text(str(split().heldout[0]))
+    (folder / "val.json").write_text(json.dumps([int(split().val[0])]))
+    (folder / "all.txt").write_text("\n".join(map(str, split().base)))
+    (folder / "net.py").write_text(MODEL_FILE)
+    (folder / "broken.py").write_text("1 / 0")
+    (folder / "method.py").write_text(METHOD_FILE)
+    (folder / "weights.pt").write_bytes(b"\x80\x04")
+    (folder / "junk.safetensors").write_bytes(b"not safetensors at all")
+    (folder / "hf").mkdir()
+    (folder / "layout/train").mkdir(parents=True)
+    base = artefacts(folder / "store", "model")[0]
+    safetensors.torch.save_file(base.tensors("weights"), folder / "base.safetensors")
+    some = {name: tensor for name, tensor in base.tensors("weights").items() if "head" not in name}
+    safetensors.torch.save_file(some, folder / "some.safetensors")
+    many = Store(folder / "many")
+    for n in range(17):
+        many.make("model", {"n": n}, lambda _: Made({}, {}))
+    return folder
+
+
+def split() -> Reserve:
+    return reserve(load_data(DataSpec.read("digits", {"limit": 400}), "digits").train.labels, 0)
+
+
+def artefacts(store: Path, kind: str) -> list:
+    return [a for a in Store(store).artefacts() if a.kind == kind]
+
+
+@pytest.fixture
+def base(home: Path) -> str:
+    return artefacts(home / "store", "model")[0].key
+
+
+@pytest.fixture
+def run(home: Path, capsys: pytest.CaptureFixture[str]):
+    """Run a command on the store of `home`; its exit code, output and errors."""
+
+    def call(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*args, *([] if "--store" in args else ["--store", str(home / "store")])])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def parsed(result: tuple[int, str, str]) -> dict:
+    code, out, err = result
+    assert code == 0, err
+    return json.loads(out)
+
+
+# -------------------------------------------------------------------------------------------------------------- train
+
+
+def test_train_shows_a_table_and_the_second_time_finds_the_model(run, tmp_path: Path) -> None:
+    code, out, err = run("train", *TINY, "--store", str(tmp_path))
+    assert code == 0
+    assert out.startswith("cnn on digits: trained, 16,794 parameters, 324 examples\n")
+    assert all(word in out for word in ("accuracy", "train", "val", "test", "key   ", f"path  {tmp_path}"))
+    assert "train: epoch 1/1  loss " in err
+    assert "images/s" in err
+    code, again, err = run("train", *TINY, "--store", str(tmp_path))
+    assert again == out.replace(": trained,", ": found in the store,")
+    assert err == ""
+    assert len(artefacts(tmp_path, "model")) == 1
+
+
+def test_train_prints_nothing_but_json_when_asked(run, base: str, home: Path) -> None:
+    result = run("train", *TINY, "--json")
+    report = parsed(result)
+    assert (report["key"], report["found"], report["model"], report["data"]) == (base, True, "cnn", "digits")
+    assert (report["examples"], report["parameters"], report["cost"]["steps"]) == (324, 16_794, 6)
+    assert set(report["accuracy"]) == {"train", "val", "test"}
+    assert all(0 <= value <= 100 for value in report["accuracy"].values())
+    assert report["weights"] == state_digest(safetensors.torch.load_file(home / "base.safetensors"))
+
+
+def test_the_result_depends_on_the_seeds_and_not_on_how_it_was_run(run, base: str, tmp_path: Path) -> None:
+    keys = {parsed(run("train", *TINY, "--json", *more))["key"] for more in (["--seed", "1"], ["--split-seed", "1"])}
+    assert len(keys | {base}) == 3
+    elsewhere = parsed(
+        run("train", *TINY, "--json", "--store", str(tmp_path), "--snapshot-seconds", "0", "--quiet", "--device", "cpu")
+    )
+    assert elsewhere["key"] == base
+    assert elsewhere["weights"] == artefacts(tmp_path, "model")[0].info["weights"]
+    assert elsewhere["weights"] == parsed(run("train", *TINY, "--json"))["weights"]
+
+
+def test_train_without_some_examples(run, base: str, tmp_path: Path) -> None:
+    labels = load_data(DataSpec.read("digits", {"limit": 400}), "digits").train.labels
+    tenth = parsed(run("train", *TINY, "--json", "--without", "0.1"))
+    assert tenth["examples"] == 324 - 36
+    (tmp_path / "ids.txt").write_text("\n".join(map(str, split().pool[:36])))
+    (tmp_path / "ids.json").write_text(json.dumps(split().pool[:36].tolist()))
+    for name in ("ids.txt", "ids.json"):
+        same = parsed(run("train", *TINY, "--json", "--without", f"ids:{tmp_path / name}"))
+        assert (same["key"], same["found"]) == (tenth["key"], True)
+    three = parsed(run("train", *TINY, "--json", "--without", "class:3"))
+    assert three["examples"] == int((labels[split().base] != 3).sum())
+    threes = 324 - three["examples"]
+    for request, expected in {"class:3=0.5": round(0.5 * threes), "stratified:0.1": 36}.items():
+        assert parsed(run("train", *TINY, "--json", "--without", request))["examples"] == 324 - expected
+    roles = {a.key: a.info["role"] for a in artefacts(Path(tenth["path"]).parents[2], "model")}
+    assert (roles[base], roles[tenth["key"]]) == ("base", "retrain")
+
+
+def test_a_model_file_of_the_user_s(run, home: Path) -> None:
+    report = parsed(run("train", *TINY, "--json", "--model", f"{home / 'net.py'}:net,hidden=4"))
+    assert report["parameters"] == 64 * 4 + 4 + 4 * 10 + 10
+
+
+def test_a_try_of_a_few_steps(run) -> None:
+    assert parsed(run("train", *TINY, "--json", "--max-steps", "2"))["cost"]["steps"] == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ unlearn
+
+
+def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path) -> None:
+    before = artefacts(home / "store", "model")[0].info["weights"]
+    out_file = tmp_path / "out.safetensors"
+    code, out, err = run("unlearn", "--base", base[:10], "--forget", "0.1", *FINETUNE, "--out", str(out_file))
+    assert code == 0, err
+    assert out.startswith("finetune on cnn, digits: 36 examples forgotten\n3 steps, 288 forward and 288 backward samp")
+    assert all(
+        word in out for word in ("retain", "forget", "val", "test", "before", "after", "key   ", "next  regun audit")
+    )
+    report = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))
+    assert (report["base"], report["method"], report["forgotten"]) == (base, "finetune", 36)
+    assert set(report["accuracy"]["after"]) == {"retain", "forget", "val", "test"}
+    assert report["weights"] == state_digest(safetensors.torch.load_file(out_file)) != before
+    artefact = Store(home / "store").find(report["key"])
+    assert artefact.info["request"] == "0.1"
+    assert artefact.tensors("splits")["forget"].tolist() == sorted(split().pool[:36].tolist())
+
+
+def test_unlearn_from_a_file_is_unlearn_from_the_store(run, base: str, home: Path) -> None:
+    """The same weights under another lineage: the run itself is the same, bit for bit."""
+    file = str(home / "base.safetensors")
+    more = ("--data", DATA, "--model", "cnn")
+    ours = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))
+    theirs = parsed(run("unlearn", "--base", file, "--forget", "0.1", *FINETUNE, *more, "--json"))
+    assert theirs["weights"] == ours["weights"]
+    assert Store(home / "store").find(theirs["base"]).info["role"] in ("imported", "base")
+
+
+def test_a_budget_is_met_and_the_best_epoch_can_be_kept(run, base: str, home: Path) -> None:
+    args = ("unlearn", "--base", base, "--forget", "0.2", "--threads", "1", "--quiet", "--json")
+    report = parsed(run(*args, "--method", "neggrad_plus,batch_size=16", "--budget", "steps=7"))
+    assert report["cost"]["steps"] == 7
+    report = parsed(run(*args, "--method", "finetune,batch_size=16", "--budget", "samples=100"))
+    assert 100 <= report["cost"]["backward"] < 116
+    best = parsed(run(*args, "--method", "finetune,epochs=3", "--keep", "best", "--criterion", "val_loss"))
+    watched = Store(home / "store").find(best["key"]).info["watched"]
+    assert [entry["epoch"] for entry in watched] == [1, 2, 3]
+    assert all("val_loss" in entry for entry in watched)
+
+
+def test_a_method_of_the_user_s_own(run, base: str, home: Path) -> None:
+    report = parsed(
+        run("unlearn", "--base", base, "--forget", "class:3", "--method", f"{home / 'method.py'}:halve", "--json")
+    )
+    before = Store(home / "store").find(base).tensors("weights")
+    after = Store(home / "store").find(report["key"]).tensors("weights")
+    assert torch.equal(after["features.0.weight"], before["features.0.weight"] / 2)
+
+
+def test_audit_of_an_unlearned_model(run, base: str) -> None:
+    key = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))["key"]
+    report = parsed(run("audit", key, "--bootstrap", "20", "--threads", "1", "--quiet", "--json", "--alone"))
+    assert report["target"] == key
+    assert report["retrain"] is None
+    assert 0 <= report["numbers"]["forget_acc"]["value"] <= 100
+
+
+# -------------------------------------------------------------------------------------------------------------- lists
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("data", list(DATA_SETS)),
+        ("models", ["resnet18", "swin-t", "cnn", "hf:PATH", "module:function"]),
+        ("recipes", list(RECIPES)),
+        ("methods", method_names()),
+    ],
+)
+def test_lists_name_everything_for_people_and_machines(command: str, names: list[str], capsys) -> None:
+    assert main([command]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+    assert main([command, "--json"]) == 0
+    listed = json.dumps(json.loads(capsys.readouterr().out))
+    assert all(f'"{name}"' in listed for name in names)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_can_be_shown(name: str, capsys) -> None:
+    assert main(["methods", name]) == 0
+    shown = capsys.readouterr().out
+    assert "needs: forget set" in shown
+    assert main(["methods", name, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["name"] == name
+    assert all(setting in shown for setting in entry["settings"])
+    assert all(f"preset {name}@{preset}: " in shown for preset in entry["presets"])
+
+
+def test_store_list_and_show(run, base: str, home: Path) -> None:
+    code, out, _ = run("store", "list")
+    assert code == 0
+    head, _, *rows = out.splitlines()
+    assert head.split() == ["key", "kind", "role", "data", "examples", "created"]
+    assert rows[0].split()[:5] == [base[:12], "model", "base", "digits", "324"]
+    listed = json.loads(run("store", "list", "--json")[1])
+    assert len(listed) == len(rows)
+    assert listed[0]["key"] == base
+    shown = parsed(run("store", "show", base[:10]))
+    assert shown["key"] == base
+    assert shown["inputs"]["recipe"]["epochs"] == 1
+    assert set(shown["files"]) == {"weights.safetensors", "trained_on.safetensors"}
+    code, out, _ = run("store", "verify")
+    assert code == 0
+    assert out == f"{len(rows)} artefacts checked, 0 damaged.\n"
+    assert run("store", "gc") == (0, "removed 0 leftovers, 0.0 MB.\n", "")
+
+
+def test_an_empty_store_is_said_to_be_empty(run, tmp_path: Path) -> None:
+    Store(tmp_path / "new")
+    assert run("store", "list", "--store", str(tmp_path / "new")) == (0, f"{tmp_path / 'new'} is empty.\n", "")
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+TRAIN, UNLEARN = ["train", *TINY], ["unlearn", "--forget", "0.1", *FINETUNE]
+FROM_FILE = [*UNLEARN, "--data", DATA, "--model", "cnn", "--base"]
+
+BAD: list[tuple[list[str], str]] = [
+    # names, with the nearest suggestion
+    (["train", "--data", "digts"], "unknown data set 'digts'. Did you mean 'digits'? Known: cifar10, "),
+    (["train", "--model", "resnet81"], "unknown model 'resnet81'. Did you mean 'resnet18'?"),
+    (["train", "--recipe", "digit"], "unknown recipe 'digit'. Did you mean 'digits'?"),
+    (["train", "--augment", "resnot"], "unknown input pipeline 'resnot'. Did you mean 'resnet'?"),
+    (["train", "--data", "digits,lmit=4"], "unknown setting of data 'lmit'. Did you mean 'limit'?"),
+    (["train", "--model", "cnn,wdith=4"], "unknown setting of cnn 'wdith'. Did you mean 'width'?"),
+    (["train", "--recipe", "digits,epoch=4"], "unknown setting of recipe 'epoch'. Did you mean 'epochs'?"),
+    ([*UNLEARN, "--base", "{base}", "--method", "regnu"], "unknown method 'regnu'. Did you mean 'regun'?"),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun@papercode"], "Did you mean 'paper_code'? Known: paper_code, "),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,ww=1"], "unknown setting of regun 'ww'. Did you mean 'w'?"),
+    (
+        [*UNLEARN, "--base", "{base}", "--keep", "best", "--criterion", "val_los"],
+        "unknown criterion 'val_los'. Did you",
+    ),
+    (["methods", "salon"], "unknown method 'salon'. Did you mean 'salun'?"),
+    # settings
+    (["train", "--recipe", "digits,lr=fast"], "recipe.lr is 'fast'; give a number."),
+    (["train", "--recipe", "digits,lr=nan"], "recipe.lr is 'nan'; give a finite number."),
+    (["train", "--recipe", "digits,lr=inf"], "recipe.lr is 'inf'; give a finite number."),
+    (["train", "--recipe", "digits,lr=-1"], "recipe.lr is -1.0; the least allowed is 0. (learning rate"),
+    (["train", "--recipe", "digits,epochs=2.5"], "recipe.epochs is '2.5'; give a whole number."),
+    (["train", "--recipe", "digits,lr=1,lr=2"], "gives lr more than once; give each setting once."),
+    (["train", "--recipe", "digits,lr"], "'digits,lr' is not of the form name,key=value,key=value (at fault: ['lr'])."),
+    (["train", "--data", ""], "'' is not of the form name,key=value,key=value"),
+    (["train", "--data", "digits,limit=0"], "data.limit is 0; the least allowed is 1."),
+    (["train", "--data", "digits,limit=9999"], "data.limit is 9999, but there are only 1437 images; give fewer."),
+    (["train", "--heldout", "1.5"], "--heldout is 1.5; give a number from 0 up to, not including, 1."),
+    (["train", "--val", "nan"], "--val is nan; give a number from 0 up to, not including, 1."),
+    (["train", "--data", "digits,limit=4", "--heldout", "0.9"], "heldout 0.9 and val 0.1 leave none of 4 examples"),
+    (["train", "--augment", "swin"], "the pipeline 'swin' needs colour images, but digits is grey; use 'none'."),
+    (["train", "--model", "swin-t"], "swin-t does not fit images of 8x8 pixels"),
+    (["train", "--max-steps", "0"], "a budget is steps=N or samples=N with N >= 1"),
+    ([*UNLEARN, "--base", "{base}", "--method", "ssd,alpha=inf"], "ssd.alpha is 'inf'; give a finite number."),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,w=nan"], "regun.w is 'nan'; give a finite number."),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,w=2"], "regun.w is 2.0; the most allowed is 1."),
+    ([*UNLEARN, "--base", "{base}", "--budget", "foo"], "--budget is 'foo'; give steps=N or samples=N with a whole"),
+    ([*UNLEARN, "--base", "{base}", "--budget", "steps=²"], "--budget is 'steps=²'; give steps=N or samples=N"),
+    ([*UNLEARN, "--base", "{base}", "--budget", "steps=0"], "a budget is steps=N or samples=N with N >= 1"),
+    # the machine
+    (["train", "--device", "tpux"], "device 'tpux' cannot be used (Expected one of cpu, cuda"),
+    (["train", "--device", "meta"], "device 'meta' cannot be used (Cannot copy out of meta tensor; no data!); use cpu"),
+    (["train", "--device", "hpu"], "device 'hpu' cannot be used"),
+    (["train", "--threads", "0"], "--threads is 0; give at least 1."),
+    (["train", "--snapshot-seconds", "-1"], "the time between snapshots is -1.0 seconds; give 0 or more."),
+    (["train", "--store", "{home}/file/x"], "/file/x as a store (Not a directory); name a directory you may write to."),
+    # data and models from outside
+    (["train", "--data", "cifar10"], "the data set cifar10 needs its folder: give root=FOLDER (or --data-dir FOLDER)."),
+    (["train", "--data", "cifar10", "--data-dir", "{home}/no"], "no CIFAR-10 in {home}/no: it does not exist."),
+    (["train", "--data", "cifar100", "--data-dir", "{home}"], "Expected the folder cifar-100-python with"),
+    (
+        ["train", "--data", "folder", "--data-dir", "{home}/hf"],
+        "no images in {home}/hf: found nothing. Expected train/<",
+    ),
+    (["train", "--data", "folder", "--data-dir", "{home}/layout"], "has train but neither test nor val; add one"),
+    (["train", "--model", "hf:{home}/no"], "there is no directory '{home}/no' to load a model from."),
+    (["train", "--model", "hf:{home}/hf"], "{home}/hf has no config.json."),
+    (["train", "--model", "{home}/no.py:net"], "there is no file '{home}/no.py'; looked in "),
+    (["train", "--model", "{home}/net.py:nett"], "unknown function of {home}/net.py 'nett'. Did you mean 'net'?"),
+    (["train", "--model", "{home}/net.py:net,hiden=3"], "Did you mean 'hidden'?"),
+    (["train", "--model", "{home}/broken.py:net"], "running {home}/broken.py failed: ZeroDivisionError"),
+    (["train", "--model", "{home}/net.py:wrong"], "returned a int; it must return a torch.nn.Module."),
+    (["train", "--model", "no_such_module:net"], "there is no module 'no_such_module' on Python's path"),
+    ([*UNLEARN, "--base", "{base}", "--method", "{home}/no.py"], "there is no method file {home}/no.py"),
+    ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py"], "the method file method lacks Config and unlearn"),
+    ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py:halv"], "method.py has no 'halv'"),
+    # requests
+    ([*TRAIN, "--without", "some"], "cannot read 'some' as a request; write 0.1, stratified:0.1, class:3/5, class:3=0"),
+    ([*TRAIN, "--without", "class:three"], "cannot read 'class:three' as a request"),
+    ([*TRAIN, "--without", "clas:3"], "unknown kind of request 'clas'. Did you mean 'class'?"),
+    ([*TRAIN, "--without", "class:3=0.5/3=0.1"], "'class:3=0.5/3=0.1' names a class twice; give each once."),
+    ([*TRAIN, "--without", "class:3=2"], "class 3: the forget fraction is 2.0; give a number above 0 and up to 1."),
+    ([*TRAIN, "--without", "class:77"], "class 77 has no members among the training examples; classes that have some"),
+    ([*TRAIN, "--without", "class:0/1/2/3/4/5/6/7/8/9"], "every class is to be forgotten; nothing would be left"),
+    ([*TRAIN, "--without", "0"], "the forget fraction is 0.0; give a number between 0 and 1."),
+    ([*TRAIN, "--without", "nan"], "the forget fraction is nan; give a number between 0 and 1."),
+    ([*TRAIN, "--without", "0.0001"], "0.0001 of 360 examples is none; the smallest fraction here is 0.0028."),
+    ([*TRAIN, "--without", "0.95"], "a forget fraction of 0.95 asks for 342 of the 324 examples"),
+    ([*TRAIN, "--without", "ids:{home}/no.txt"], "cannot read the ids of {home}/no.txt: [Errno 2] No such file"),
+    ([*TRAIN, "--without", "ids:{home}"], "Is a directory"),
+    ([*TRAIN, "--without", "ids:{home}/weights.pt"], "cannot read the ids of {home}/weights.pt: 'utf-8' codec"),
+    ([*TRAIN, "--without", "ids:{home}/open.json"], "cannot read the ids of {home}/open.json: Expecting ',' delimiter"),
+    ([*TRAIN, "--without", "ids:{home}/junk.txt"], "junk.txt holds 'three', which is not an id; ids are whole numbers"),
+    ([*TRAIN, "--without", "ids:{home}/huge.txt"], "which is not an id; ids are whole numbers, one a line."),
+    ([*TRAIN, "--without", "ids:{home}/empty.txt"], "the list of ids to forget is empty; name at least one"),
+    ([*TRAIN, "--without", "ids:{home}/twice.txt"], "the list of ids to forget names 1 ids twice; give each once."),
+    ([*TRAIN, "--without", "ids:{home}/far.txt"], "holds 1 unknown ids (the first is 400); the data has ids 0 to 399."),
+    (
+        [*TRAIN, "--without", "ids:{home}/heldout.txt"],
+        "are in the held-out set, on which the base model was never trained",
+    ),
+    (
+        [*TRAIN, "--without", "ids:{home}/val.json"],
+        "are in the validation set, on which the base model was never trained",
+    ),
+    ([*TRAIN, "--without", "ids:{home}/all.txt"], "names every training example; nothing would be left to retain."),
+    # the base model
+    ([*UNLEARN, "--base", "xyz"], "has 0 model whose key starts with 'xyz'; `regun store list` shows what it has."),
+    (
+        [*UNLEARN, "--base", "", "--store", "{home}/many"],
+        "has 17 model whose key starts with ''; `regun store list` sho",
+    ),
+    ([*UNLEARN, "--base", "{base}", "--reference", "xyz"], "has 0 model whose key starts with 'xyz'"),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], "but no reference model was given; pass one"),
+    (
+        [*UNLEARN, "--base", "{home}/weights.pt"],
+        "only .safetensors files are read, because pickled weights can run code.",
+    ),
+    ([*FROM_FILE, "{home}/no.safetensors"], "no.safetensors cannot be read as safetensors: [Errno 2] No such file"),
+    ([*FROM_FILE, "{home}/junk.safetensors"], "junk.safetensors cannot be read as safetensors"),
+    ([*FROM_FILE, "{home}/some.safetensors"], "some.safetensors does not fit the model 'cnn': it lacks 2 tensors (the"),
+    ([*FROM_FILE, "{home}/base.safetensors", "--model", "cnn,width=3"], "features.0.weight has shape ("),
+    (
+        [*UNLEARN, "--base", "{base}", "--out", "{home}/no/x.safetensors"],
+        "cannot write {home}/no/x.safetensors: No such",
+    ),
+    # the store
+    (["store", "show", "xyz"], "has 0 artefact whose key starts with 'xyz'"),
+    (
+        ["store", "verify", "--store", "{home}/typo"],
+        "there is no store at {home}/typo; name one with --store, or train",
+    ),
+    (["store", "list", "--store", "{home}/file"], "there is no store at {home}/file"),
+    (["audit", "xyz"], "has 0 model whose key starts with 'xyz'"),
+    (["audit", "{base}"], "which examples should have been forgotten? Say it with --forget"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args) for args, _ in BAD])
+def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, base: str, capsys) -> None:
+    before = {p: p.stat().st_mtime_ns for p in (home / "store/artefacts/model").iterdir()}
+    filled = [arg.format(home=home, base=base) for arg in args]
+    store = [] if "--store" in args or args[0] == "methods" else ["--store", str(home / "store")]
+    capsys.readouterr()
+    assert main([*filled, *store]) == 2
+    shown = capsys.readouterr()
+    assert message.format(home=home) in shown.err
+    assert shown.err.startswith("regun: ")
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+    if "--out" not in args:  # the model is made before the file that holds a copy of it
+        assert {p: p.stat().st_mtime_ns for p in (home / "store/artefacts/model").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["trian"], "invalid choice: 'trian'"),
+        (["train", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
+        (["train", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["unlearn", "--base", "x"], "the following arguments are required: --forget"),
+        (["unlearn", "--base", "x", "--forget", "0.1", "--keep", "worst"], "invalid choice: 'worst'"),
+        (["store"], "the following arguments are required: ACTION"),
+    ],
+)
+def test_bad_arguments_are_said_with_the_usage(args: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.startswith("usage: regun")
+
+
+def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
+    code, out, err = run(
+        *("train", "--data", "digts,limit=x", "--model", "resnet81,width=1", "--recipe", "digit,lr=fast,epoch=1"),
+        *("--augment", "swim", "--heldout", "2", "--val", "-1", "--without", "clas:3", "--device", "tpux"),
+        *("--threads", "0", "--max-steps", "0", "--store", str(home / "file/x")),
+    )
+    assert (code, out) == (2, "")
+    first, *problems = err.splitlines()
+    assert first == f"regun: {len(problems)} settings are wrong:"
+    starts = [
+        "unknown data set 'digts'",
+        "data.limit is 'x'",
+        "unknown model 'resnet81'",
+        "unknown recipe 'digit'",
+        "unknown setting of recipe 'epoch'",
+        "recipe.lr is 'fast'",
+        "unknown input pipeline 'swim'",
+        "--heldout is 2.0",
+        "--val is -1.0",
+        "unknown kind of request 'clas'",
+        "device 'tpux' cannot be used",
+        "a budget is steps=N",
+        "--threads is 0",
+        "cannot use",
+    ]
+    assert [p.startswith(f"  - {start}") for p, start in zip(problems, starts, strict=True)] == [True] * len(starts)
+    code, _, err = run("unlearn", "--base", "xyz", "--forget", "clas:3", "--method", "regnu", "--budget", "foo")
+    assert code == 2
+    assert err.startswith("regun: 4 settings are wrong:\n")
+
+
+def test_training_that_diverges_saves_nothing(run, tmp_path: Path) -> None:
+    args = ["--data", DATA, "--recipe", "digits,epochs=2,lr=1e30", "--threads", "1", "--quiet"]
+    code, out, err = run("train", *args, "--store", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err.startswith("regun: training stopped: the loss was not finite in epoch 1, step 2 (lr 1e+30)")
+    assert "Lower the learning rate. Nothing was saved." in err
+    assert Store(tmp_path).artefacts() == []
+
+
+def test_an_unlearned_model_is_no_base(run, base: str) -> None:
+    key = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))["key"]
+    code, _, err = run("unlearn", "--base", key, "--forget", "0.2", *FINETUNE)
+    assert code == 2
+    assert f"{key[:12]} is itself an unlearned model; give the model it came from ({base[:12]})" in err
+
+
+def test_a_model_trained_on_another_set_is_no_base(run) -> None:
+    retrained = parsed(run("train", *TINY, "--json", "--without", "0.1"))["key"]
+    code, _, err = run("unlearn", "--base", retrained, "--forget", "0.1", *FINETUNE)
+    assert code == 2
+    assert f"the base model {retrained[:12]} was trained on another split: 36 of the 36 examples to forget were" in err
+
+
+def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, seed in (("old", 0), ("new", 1)):
+        pixels = np.random.default_rng(seed).integers(0, 256, (36, 8, 8, 3), dtype=np.uint8)
+        for n in range(36):
+            folder = tmp_path / name / ("train" if n < 30 else "test") / f"class{n % 3}"
+            folder.mkdir(parents=True, exist_ok=True)
+            image.fromarray(pixels[n]).save(folder / f"{n}.png")
+    args = ("--threads", "1", "--quiet", "--store", str(tmp_path / "store"))
+    recipe = ("--model", "cnn,width=4", "--recipe", "digits,epochs=1,batch_size=8", "--augment", "none")
+    trained = run("train", "--data", "folder", "--data-dir", str(tmp_path / "old"), *recipe, *args, "--json")
+    key = parsed(trained)["key"]
+    command = ("unlearn", "--base", key, "--forget", "0.2", "--method", "finetune,epochs=1", *args)
+    assert run(*command)[0] == 0
+    code, _, err = run(*command, "--data-dir", str(tmp_path / "new"))
+    assert code == 2
+    assert f"the base model {key[:12]} was trained on other data (digest " in err
+
+
+# -------------------------------------------------------------------------------------------------- help and pipes
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return [parser, *(p for action in below for child in action.choices.values() for p in parsers(child))]
+
+
+@pytest.mark.parametrize("parser", parsers(build_parser()), ids=lambda p: p.prog)
+def test_every_help_ends_in_a_command_that_can_be_given(parser: argparse.ArgumentParser) -> None:
+    program, *args = shlex.split(parser.format_help().strip().splitlines()[-1].removeprefix("Example:"))
+    assert program == "regun"
+    chosen = build_parser().parse_args(args)
+    module, _, function = chosen.run.partition(":")
+    assert f"def {function}(" in (Path(build_parser.__code__.co_filename).parent / f"{module}.py").read_text()
+    if len(parser.prog.split()) == 2:
+        assert parser.prog.split()[1] == chosen.command
+
+
+def test_help_does_not_import_torch() -> None:
+    script = """
+import sys
+from regun.cli import main
+for args in (["--help"], ["--version"], ["train", "--help"], ["store", "gc", "--help"], ["nonsense"]):
+    try:
+        main(args)
+    except SystemExit:
+        pass
+heavy = {"torch", "numpy", "sklearn", "scipy", "safetensors"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "usage: regun" in done.stdout
+
+
+def test_a_reader_who_leaves_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "regun.cli", "models"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, b"")
