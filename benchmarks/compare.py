@@ -44,11 +44,11 @@ WIDE = "regun, wide retain"
 
 def grids(rates, weights):
     """Each method's settings to try; `weights` are retain weights of the methods that have one."""
-    small = {"batch_size": [16]}
+    small = {"batch_size": [32]}
     wide = {"retain_batch": [64], "batch_size": [16]}
     sets = ("adv+retain", "adv+forget+retain", "adv+forget", "adv")
     return {
-        "finetune": grid(lr=rates, batch_size=[64, 16]),
+        "finetune": grid(lr=rates, batch_size=[64, 32, 16]),
         "neggrad": grid(lr=(5e-2, 1e-2, 5e-3, 1e-3), batch_size=[64, 16]),
         "neggrad_plus": grid(lr=rates, w=(0.8, 0.9, 0.95, 0.99), **small),
         "l1_sparse": grid(lr=(0.05, 0.01), gamma=(5e-5, 5e-4, 1e-3, 5e-3), batch_size=[64]),
@@ -71,9 +71,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="the same number of steps for every iterative method")
     parser.add_argument("--methods", nargs="+", default=list(grids((), ())), help="which rows")
     parser.add_argument(
-        "--rates", type=float, nargs="+", default=[0.1, 0.05, 0.01, 0.005], help="learning rates to try"
+        "--rates", type=float, nargs="+", default=[0.1, 0.05, 0.02, 0.01], help="learning rates to try"
     )
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.5, 0.7, 0.8, 0.9], help="retain weights to try")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.7, 0.9, 0.95, 0.97], help="retain weights to try")
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--recipe", default="digits")

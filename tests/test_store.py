@@ -470,6 +470,34 @@ def test_processes_that_want_the_same_at_once_make_it_once(tmp_path: Path) -> No
     assert Store(tmp_path / "s").verify().checked == 1
 
 
+def die_at_write(root: Path, number: int) -> None:
+    """In another process: make the artefact, but die in the middle of one of its files, or before the last rename."""
+    write, left = store_module._write_bytes, [number]
+
+    def dying(path: Path, content: bytes) -> None:
+        left[0] -= 1
+        write(path, content[: len(content) // 2] if left[0] == 0 else content)
+        if left[0] == 0:
+            os._exit(9)
+
+    store_module._write_bytes = dying
+    store_module.os.replace = lambda *_: os._exit(9)
+    Store(root).make("model", INPUTS, made)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_process_killed_at_any_write_leaves_no_artefact(store: Store, number: int) -> None:
+    process = multiprocessing.get_context("fork").Process(target=die_at_write, args=(store.root, number))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 9
+    assert store.artefacts() == []
+    assert len(list((store.root / "tmp").iterdir())) == 1
+    assert store.make("model", INPUTS, made).info["role"] == "base"
+    assert store.verify().problems == []
+    assert len(store.gc().removed) == 1
+
+
 def die_while_making(root: Path) -> None:
     def maker(slot: Slot) -> Made:
         slot.save(snapshot(2))

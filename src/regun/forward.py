@@ -4,22 +4,30 @@ Belongs here: logits and penultimate features of a model over an index set, in e
 Does not: gradients, scores. May import: data, models.
 """
 
-from collections.abc import Callable, Generator, Iterator
+import copy
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from regun.data.examples import Batch, Examples, Indices, Inputs
 from regun.models.calls import features_of, logits_of
 
 BATCH = 256
+M = TypeVar("M", bound=nn.Module)
 
 
 def eval_logits(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
-    """Logits (n, K), float32 on the CPU, in the order of `indices`."""
-    return _over(model, examples, indices, device, lambda x: logits_of(model, x))
+    """Logits (n, K), float32 on the CPU, in the order of `indices`; long passes run with BatchNorm folded away."""
+    runner = model
+    if len(indices) > 2 * BATCH:
+        with in_eval_mode(model):
+            runner = folded(model, examples.fetch(indices[:2], device=device).x)
+    return _over(runner, examples, indices, device, lambda x: logits_of(runner, x))
 
 
 def eval_features(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
@@ -44,6 +52,58 @@ def in_eval_mode(model: nn.Module) -> Generator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def folded(model: nn.Module, x: Inputs) -> nn.Module:
+    """A copy of an eval-mode model whose BatchNorms are folded into the convolutions that feed them.
+
+    Which convolution feeds which BatchNorm is seen by running `x`. The model itself comes back where there is nothing
+    to fold, or where the copy answers differently (a convolution whose output is used twice, say).
+    """
+    modules = cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
+    names = {module: name for name, module in modules}
+    pairs = [(names[conv], names[norm]) for conv, norm in _feeds(model, x)]
+    if not pairs:
+        return model
+    twin = copy.deepcopy(model)
+    for conv, norm in pairs:
+        fused = fuse_conv_bn_eval(
+            _as(nn.Conv2d, twin.get_submodule(conv)), _as(nn.BatchNorm2d, twin.get_submodule(norm))
+        )
+        twin.set_submodule(conv, fused)
+        twin.set_submodule(norm, nn.Identity())
+    with torch.no_grad():
+        same = torch.allclose(logits_of(twin, x), logits_of(model, x), rtol=1e-4, atol=1e-4)
+    return twin if same else model
+
+
+def _feeds(model: nn.Module, x: Inputs) -> list[tuple[nn.Module, nn.Module]]:
+    """Convolutions that ran once, each with the BatchNorm that took its output."""
+    made: list[tuple[Tensor, nn.Module]] = []
+    pairs: list[tuple[nn.Module, nn.Module]] = []
+
+    def after(conv: nn.Module, _: object, output: Tensor) -> None:
+        made.append((output, conv))
+
+    def before(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        pairs.extend((conv, norm) for output, conv in made if output is inputs[0])
+
+    hooks = [m.register_forward_hook(after) for m in model.modules() if isinstance(m, nn.Conv2d)]
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d) and m.track_running_stats]
+    hooks += [m.register_forward_pre_hook(before) for m in norms]
+    try:
+        with torch.no_grad():
+            logits_of(model, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    runs = [conv for _, conv in made]
+    return [(conv, norm) for conv, norm in pairs if runs.count(conv) == 1]
+
+
+def _as(kind: type[M], module: nn.Module) -> M:
+    assert isinstance(module, kind)
+    return module
 
 
 def _over(

@@ -242,10 +242,7 @@ class _Run:
             prefix = f"optimizer.{index}."
             state = {n[len(prefix) :]: t for n, t in saved.tensors.items() if n.startswith(prefix)}
             if state:
-                self.optimizer.state[parameter] = {
-                    k: t.to(parameter.device if t.ndim else t.device).clone(memory_format=torch.preserve_format)
-                    for k, t in state.items()
-                }
+                self.optimizer.state[parameter] = {k: _laid_out_like(parameter, t) for k, t in state.items()}
         self.epoch, self.step = saved.meta["epoch"], saved.meta["step"]
         self.total_loss, self.samples = saved.meta["total_loss"], saved.meta["samples"]
         self.seconds = saved.meta["seconds"]
@@ -277,6 +274,13 @@ class _MaskGuard:
                 for value in self.optimizer.state.get(parameter, {}).values():
                     if isinstance(value, Tensor) and value.shape == parameter.shape:
                         value.mul_(allowed)
+
+
+def _laid_out_like(parameter: nn.Parameter, saved: Tensor) -> Tensor:
+    """A saved state in its parameter's memory layout: the fused optimizers walk both side by side, without strides."""
+    if saved.shape != parameter.shape:
+        return saved.clone()
+    return torch.empty_like(parameter, dtype=saved.dtype, requires_grad=False).copy_(saved)
 
 
 def _finite(tensors: list[Any]) -> bool:
