@@ -14,7 +14,9 @@ import torch
 
 from regun.cli import main
 from regun.cli.parser import build_parser
+from regun.cli.terminal import Display, duration, table
 from regun.data.catalogue import DATA_SETS, DataSpec, load_data
+from regun.job import Epoch, Progress
 from regun.methods import method_names
 from regun.recipes import RECIPES
 from regun.splits import Reserve, reserve
@@ -534,6 +536,45 @@ def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -
     code, _, err = run(*command, "--data-dir", str(tmp_path / "new"))
     assert code == 2
     assert f"the base model {key[:12]} was trained on other data (digest " in err
+
+
+# ------------------------------------------------------------------------------------------------ what people see
+
+
+def test_durations_are_said_as_people_do() -> None:
+    said = [duration(seconds) for seconds in (0, 59.4, 59.6, 3599, 3600, 90_061)]
+    assert said == ["0 s", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "25 h 01 min"]
+
+
+def test_columns_line_up_numbers_to_the_right() -> None:
+    shown = table(["name", "%", "what"], [["a", "9.50", "x"], ["longer", "100.00", ""]])
+    assert shown.splitlines() == [
+        "name         %  what",
+        "--------------------",
+        "a         9.50  x",
+        "longer  100.00",
+    ]
+
+
+def test_progress_is_one_line_on_a_terminal_and_few_lines_elsewhere(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def show(display: Display) -> str:
+        for step in (1, 2, 3):
+            display.progress(Progress(2, 3, step, 9, 0.5, 1234.5, 61))
+        display.epoch(Epoch(3, 3, 0.25, 0.1, 2.0, 1000))
+        display.note("done")
+        display.close()
+        return capsys.readouterr().err
+
+    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 images/s  1 min 01 s left"
+    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 images/s  0 s left"
+    assert show(Display("train")).splitlines() == [first, last, "train: done"]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    live = show(Display("train"))
+    assert [line.removeprefix("\033[K").rstrip("\n") for line in live.split("\r")[1:4]] == [
+        first.replace("step 1", f"step {step}") for step in (1, 2, 3)
+    ]
+    assert live.endswith(f"\r\033[K{last}\ntrain: done\n")
+    assert show(Display("train", quiet=True)) == ""
 
 
 # -------------------------------------------------------------------------------------------------- help and pipes

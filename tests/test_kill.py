@@ -11,9 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.nn.functional import cross_entropy
 
+from regun.job import Job
+from regun.recipes import Recipe
 from regun.store import Slot, Store
-from regun.train import Snapshot
+from regun.streams import one_pass
+from regun.train import Snapshot, fit
+from toys import conv_net, images, job_for, same_state
 
 TRAIN = [sys.executable, "-m", "regun.cli", "train", "--data", "digits,limit=400,test_limit=50"]
 TRAIN += ["--recipe", "digits,epochs=6,batch_size=4", "--threads", "1", "--json"]
@@ -115,3 +120,40 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path) 
     report, said = finish(start(tmp_path))
     assert_resumed_at(said, reached)
     assert same_result(report, undisturbed)
+
+
+class OnDisk(Slot):
+    """A slot that asks for a snapshot after every step and stops the run after some of them."""
+
+    left = -1
+
+    def due(self) -> bool:
+        return True
+
+    def save(self, snapshot: Snapshot) -> None:
+        super().save(snapshot)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("stop_after", [1, 5])
+def test_optimizers_go_on_from_what_was_on_disk(tmp_path: Path, optimizer: str, stop_after: int) -> None:
+    """Files know no memory layout; the fused optimizers need their state laid out as the weights are."""
+    examples = images(channels=3)
+    recipe = Recipe(epochs=2, batch_size=8, lr=0.01, optimizer=optimizer)
+
+    def train(slot: OnDisk | None) -> Job:
+        job = job_for(conv_net(channels=3), examples)
+        stream = one_pass(job, "retain", job.indices("retain"), 8)
+        fit(job, stream, lambda s: cross_entropy(job.logits(s.retain.x), s.retain.y), recipe, checkpoint=slot)
+        return job
+
+    slot = OnDisk(tmp_path, 0)
+    slot.left = stop_after
+    with pytest.raises(KeyboardInterrupt):
+        train(slot)
+    resumed, whole = train(OnDisk(tmp_path, 0)), train(None)
+    assert resumed.cost.steps == whole.cost.steps > stop_after
+    assert same_state(resumed.model, whole.model)

@@ -12,10 +12,12 @@ from regun.cli.options import Problems, Setup, read_device, read_request, read_s
 from regun.cli.terminal import Display, emit, table
 from regun.data.examples import Data
 from regun.errors import AuditError, RegunError
-from regun.evaluate import Evaluation, Gap, Number, describe, risk_csv, risk_rows
+from regun.evaluate import AttackResult, Evaluation, Gap, Number, describe, risk_csv, risk_rows
+from regun.methods import get_method
 from regun.models import ModelSpec, build_model
-from regun.pipeline import Training, import_model, import_state
+from regun.pipeline import Training, Watch, import_model, import_state
 from regun.recipes import Recipe
+from regun.shadows import Shadowed, audit_by_shadows
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store
 
@@ -61,13 +63,23 @@ def run(args: argparse.Namespace) -> int:
     display.note(_who(models))
     names = args.attacks.split(",") if args.attacks else None
     evaluation = audit_models(models, data, splits, store, device, attacks=names, bootstrap=args.bootstrap)
+    shadowed = _by_shadows(args, target, base, data, splits, store, device) if args.shadows else None
     if args.risks:
         _write_risks(Path(args.risks), models, data, splits, store, device)
     if args.json:
-        keys = {"target": target.key, "retrain": models.retrain.key if models.retrain else None}
-        emit({"models": {**keys, "references": [r.key for r in models.references]}, **evaluation.to_json()})
+        keys: dict[str, Any] = {"target": target.key, "retrain": models.retrain.key if models.retrain else None}
+        keys["references"] = [r.key for r in models.references]
+        emit({"models": keys, **evaluation.to_json(), "u_lira": shadowed.to_json() if shadowed else None})
     else:
         _print(evaluation, models, len(splits.forget), everything=args.all)
+        if shadowed:
+            low, high = shadowed.auc.low or 0.0, shadowed.auc.high or 100.0
+            print(
+                f"U-LiRA AUC against validation, {args.shadows} shadow runs: {shadowed.auc.value:.2f} ({low:.2f} to {high:.2f})."
+            )
+            print(
+                "  Good: 50; the attacker knows the method, its settings and how it leaves examples it has unlearned."
+            )
     return 0
 
 
@@ -118,6 +130,28 @@ def _who(models: Models) -> str:
         return "no retrained models; make some with: regun train --without REQUEST --seed N"
     keys = ", ".join(r.key[:12] for r in models.references) or "none"
     return f"against retrained model {models.retrain.key[:12]}, references: {keys}"
+
+
+def _by_shadows(
+    args: argparse.Namespace,
+    target: Artefact,
+    base: Artefact | None,
+    data: Data,
+    splits: Splits,
+    store: Store,
+    device: torch.device,
+) -> AttackResult:
+    """U-LiRA of an unlearned model of the store, whose manifest knows the method and its settings."""
+    if base is None or "method" not in target.inputs or "recipe" not in base.inputs:
+        raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
+    method = get_method(target.inputs["method"]["name"])
+    config = method.configure(target.inputs["method"]["config"])
+    display = Display("shadows", args.quiet)
+    watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
+    shadowed = Shadowed(base, target, method, config, data, splits)
+    found = audit_by_shadows(shadowed, store, device, shadows=args.shadows, bootstrap=args.bootstrap, watch=watch)
+    display.close()
+    return found
 
 
 def _write_risks(path: Path, models: Models, data: Data, splits: Splits, store: Store, device: torch.device) -> None:

@@ -132,6 +132,13 @@ def _add_audit(commands: Commands) -> None:
     parser.add_argument(
         "--bootstrap", type=int, default=1000, metavar="N", help="resamples for the intervals (default 1000)"
     )
+    parser.add_argument(
+        "--shadows",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also run U-LiRA with N shadow trainings and unlearning runs (unlearned models of the store; costly)",
+    )
     parser.add_argument("--risks", metavar="FILE", help="write the per-example risk list to this .csv or .json file")
     parser.add_argument("--all", action="store_true", help="show every number, not only the main ones")
     add_setup(parser)

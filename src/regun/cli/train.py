@@ -41,21 +41,29 @@ def run(args: argparse.Namespace) -> int:
     )
     artefact = train_model(training, store, device, about=about, watch=watch)
     display.close()
-    result = summary(artefact, data, kept, training.trained_on, store, device, known)
+    result = summary(artefact, data, kept, training.trained_on, store, device, known, measure=budget is None)
     emit(result) if args.json else _print(result)
     return 0
 
 
 def summary(
-    artefact: Artefact, data: Data, kept: Reserve, trained: Any, store: Store, device: Any, known: bool
+    artefact: Artefact,
+    data: Data,
+    kept: Reserve,
+    trained: Any,
+    store: Store,
+    device: Any,
+    known: bool,
+    *,
+    measure: bool,
 ) -> dict[str, Any]:
-    """The numbers of a trained model: accuracies, cost, and where it is."""
+    """The numbers of a trained model: accuracies (if it is worth measuring them), cost, and where it is."""
     everything = np.arange(len(data.test.labels))
     parts = {"train": (data.train, trained), "val": (data.train, kept.val), "test": (data.test, everything)}
     accuracies = {
         name: accuracy(cached_signals(artefact, examples, indices, store, device))
         for name, (examples, indices) in parts.items()
-        if len(indices)
+        if measure and len(indices)
     }
     return {
         "key": artefact.key,
@@ -81,5 +89,6 @@ def _print(result: dict[str, Any]) -> None:
         f"{cost['steps']:,} steps in {duration(cost['seconds'])}"
         + (f", last loss {epochs[-1]['loss']:.4f}" if epochs else "")
     )
-    print(table(["accuracy", "%"], [[name, f"{value:.2f}"] for name, value in result["accuracy"].items()]))
+    if result["accuracy"]:
+        print(table(["accuracy", "%"], [[name, f"{value:.2f}"] for name, value in result["accuracy"].items()]))
     print(f"key   {result['key'][:12]}\npath  {result['path']}", file=sys.stdout)

@@ -63,7 +63,10 @@ class RandAugment(Named):
         table |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9 * share)
         table |= {"ShearX": 0.3 * share, "ShearY": 0.3 * share, "Rotate": 30.0 * share}
         table |= {"TranslateX": 150 / 331 * width * share, "TranslateY": 150 / 331 * height * share}
-        return table | {"Posterize": float(8 - round(4 * share)), "Solarize": 255.0 * (1 - share)}
+        return table | {
+            "Posterize": float(8 - round(4 * share)),
+            "Solarize": 255 * (self.bins - 1 - self.magnitude) / (self.bins - 1),
+        }
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if images.dtype != torch.uint8:
@@ -73,8 +76,8 @@ class RandAugment(Named):
         for chosen, signs in zip(*self.draw(len(images), generator), strict=True):
             for index, name in enumerate(OPERATIONS[1:], start=1):
                 rows = (chosen == index).nonzero()[:, 0]
-                strength = strengths[name] * (signs[rows] if name in SIGNED else torch.ones(len(rows)))
-                _apply(name, out, rows, strength.double())
+                sign = signs[rows].double() if name in SIGNED else torch.ones(len(rows), dtype=torch.float64)
+                _apply(name, out, rows, strengths[name] * sign)
         return laid_out(out, images)
 
 
