@@ -85,7 +85,7 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: di
     before, said = (0, 0), ""
     for _ in range(3):
         process = start(tmp_path, "--snapshot-seconds", "0")
-        said = stop(process, tmp_path, signal.SIGKILL, draw.uniform(0, 0.2), pointer(tmp_path))
+        said = stop(process, tmp_path, signal.SIGKILL, draw.uniform(0, 0.1), pointer(tmp_path))
         assert process.returncode == -signal.SIGKILL
         assert_resumed_at(said, before)
         store = Store(tmp_path)

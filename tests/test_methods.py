@@ -9,14 +9,29 @@ from torch.nn import functional
 from regun.errors import RegunError, SettingsError
 from regun.gradients import fisher_by_batch, fisher_by_example, summed_gradient, top_mask
 from regun.job import Budget
-from regun.methods import amun, finetune, l1_sparse, lur, neggrad, neggrad_plus, regun, retrain, salun, scrub, ssd
+from regun.methods import (
+    amun,
+    finetune,
+    get_method,
+    l1_sparse,
+    lur,
+    method_names,
+    neggrad,
+    neggrad_plus,
+    read_method,
+    regun,
+    retrain,
+    salun,
+    scrub,
+    ssd,
+)
 from regun.methods._attack import Attack, View, find
-from regun.methods import get_method, method_names, read_method
 from regun.recipes import Recipe
 from regun.seeds import generator
+from regun.splits import Splits
 from regun.streams import one_pass, paired
 from regun.train import fit
-from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state
+from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state, splits_of
 
 BUDGET = Budget(steps=6)
 SAME = dict(batch_size=16, lr=0.05)
@@ -173,14 +188,24 @@ def test_ssd_shrinks_selected_weights_and_keeps_signs_and_the_rest() -> None:
     assert count == outcome.notes["selected"] > 0
 
 
-def test_ssd_with_dampening_0_zeroes_what_it_selects_and_everything_forgotten_selects_nothing() -> None:
+def test_ssd_with_dampening_0_zeroes_what_it_selects() -> None:
     model = trained(mlp(), blobs())
     job, outcome = run(ssd, ssd.Config(alpha=1.0, dampening=0.0), model=model)
     zeros = sum(int((p == 0).sum()) for p in job.model.parameters())
-    assert zeros >= outcome.notes["selected"] > 0
-    whole = job_for(model, blobs())
-    fisher = fisher_by_example(whole, whole.indices("base"))
-    assert not any((f > 1.0 * f).any() for f in fisher.values())
+    assert zeros == outcome.notes["selected"] > 0
+
+
+def test_ssd_selects_nothing_when_everything_is_forgotten_and_never_enlarges_a_weight() -> None:
+    model, examples = trained(mlp(), blobs()), blobs()
+    usual = splits_of(examples)
+    nothing = np.zeros(0, dtype=np.int64)
+    everything = Splits(nothing, usual.base, usual.heldout, usual.val, usual.total)
+    whole = job_for(model, examples, everything)
+    assert ssd.unlearn(whole, ssd.Config(alpha=1.0)).notes["selected"] == 0
+    assert same_state(whole.model, model)
+    capped, outcome = run(ssd, ssd.Config(alpha=1.0, dampening=1e9), model=model)  # lambda > alpha: the cap at 1 acts
+    assert outcome.notes["selected"] > 0
+    assert same_state(capped.model, model)
 
 
 @pytest.mark.parametrize("make", [lambda: (mlp(), blobs()), lambda: (conv_net(), images())], ids=["mlp", "conv"])
@@ -242,6 +267,24 @@ def test_salun_keep_1_is_random_labels_and_keep_0_moves_buffers_only() -> None:
     held, _ = run(salun, salun.Config(keep=0.0, **SAME))
     assert same_parameters(held.model, mlp())
     assert not same_state(held.model, mlp())
+
+
+def test_salun_with_w_1_is_finetune_under_its_mask() -> None:
+    model = trained(mlp(), blobs(), epochs=3)
+    masked, _ = run(salun, salun.Config(w=1.0, **SAME), model=model)
+    job = job_for(model, blobs(), budget=BUDGET)
+    gradient = summed_gradient(job, job.indices("forget"), batch_size=16)
+    mask = top_mask({n: g.abs() for n, g in gradient.items()}, 0.5)
+    job = job_for(model, blobs(), budget=BUDGET)
+    stream = one_pass(job, "retain", job.indices("retain"), 16)
+    fit(
+        job,
+        stream,
+        lambda s: functional.cross_entropy(job.logits(s.retain.x), s.retain.y),
+        salun.Config(**SAME),
+        mask=mask,
+    )
+    assert same_parameters(masked.model, job.model)
 
 
 def test_random_labels_are_wrong_and_uniform() -> None:
@@ -451,6 +494,33 @@ def test_scrub_begins_with_forget_passes_and_its_first_ascent_hardly_moves() -> 
     assert all(
         torch.allclose(p, q, atol=1e-5) for p, q in zip(first.model.parameters(), model.parameters(), strict=True)
     )
+
+
+def test_scrub_s_teacher_never_moves(monkeypatch) -> None:
+    teachers = []
+    original = scrub.frozen_copy
+    monkeypatch.setattr(scrub, "frozen_copy", lambda m: teachers.append(original(m)) or teachers[-1])
+    model = trained(conv_net(), images(), epochs=2)
+    job, _ = run(scrub, scrub.Config(lr=0.1, batch_size=16), model=model, examples=images())
+    assert len(teachers) == 1
+    assert same_state(teachers[0], model)
+    assert not any(m.training for m in teachers[0].modules())
+    assert not same_parameters(job.model, model)
+
+
+@pytest.mark.parametrize("method", [finetune, l1_sparse, retrain])
+def test_methods_of_the_retain_set_never_load_a_forgotten_example(method) -> None:
+    examples, seen = blobs(), set()
+
+    class Watching(type(examples)):
+        def fetch(self, indices, **more):
+            seen.update(np.asarray(indices).tolist())
+            return super().fetch(indices, **more)
+
+    watching = Watching(examples.x, examples.labels, 3)
+    job, _ = run(method, method.Config(**SAME), examples=watching)
+    assert seen
+    assert seen <= set(job.indices("retain"))
 
 
 def test_retrain_forgets_the_old_weights_altogether() -> None:

@@ -252,7 +252,7 @@ class _Run:
 
 
 class _MaskGuard:
-    """Steps the optimizer so that only masked-in weights move and only their momentum builds up."""
+    """Steps the optimizer and puts masked-out weights back: nothing it keeps of them ever reaches a weight."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, mask: Mask) -> None:
         missing = [n for n in parameters if n not in mask or mask[n].shape != parameters[n].shape]
@@ -264,16 +264,10 @@ class _MaskGuard:
         self.entries = [(p, mask[n].to(p.device), p.detach().clone()) for n, p in parameters.items()]
 
     def step(self) -> None:
-        for parameter, allowed, _ in self.entries:
-            if parameter.grad is not None:
-                parameter.grad.mul_(allowed)
         self.optimizer.step()
         with torch.no_grad():
             for parameter, allowed, original in self.entries:
                 parameter.copy_(torch.where(allowed, parameter, original))
-                for value in self.optimizer.state.get(parameter, {}).values():
-                    if isinstance(value, Tensor) and value.shape == parameter.shape:
-                        value.mul_(allowed)
 
 
 def _laid_out_like(parameter: nn.Parameter, saved: Tensor) -> Tensor:

@@ -73,13 +73,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(evaluation, models, len(splits.forget), everything=args.all)
         if shadowed:
-            low, high = shadowed.auc.low or 0.0, shadowed.auc.high or 100.0
-            print(
-                f"U-LiRA AUC against validation, {args.shadows} shadow runs: {shadowed.auc.value:.2f} ({low:.2f} to {high:.2f})."
-            )
-            print(
-                "  Good: 50; the attacker knows the method, its settings and how it leaves examples it has unlearned."
-            )
+            _print_shadowed(shadowed, args.shadows)
     return 0
 
 
@@ -185,6 +179,12 @@ def _print(evaluation: Evaluation, models: Models, forgotten: int, *, everything
     print("\nWhat this audit can and cannot say:\n" + "\n".join(f"  {claim}" for claim in evaluation.claims))
     if evaluation.verdict:
         print(f"\nVerdict on Gap RFTP: {evaluation.verdict} from retraining.")
+
+
+def _print_shadowed(found: AttackResult, shadows: int) -> None:
+    interval = f" ({found.auc.low:.2f} to {found.auc.high:.2f})" if found.auc.low is not None else ""
+    print(f"\nU-LiRA AUC against validation, {shadows} shadow runs: {found.auc.value:.2f}{interval}. Good: 50.")
+    print("  This attacker knows the method, its settings, and how it leaves the examples it has unlearned.")
 
 
 def _row(evaluation: Evaluation, name: str) -> list[str]:

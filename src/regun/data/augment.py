@@ -174,7 +174,7 @@ class RandomResizedCrop(Named):
         return box
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        boxes = _integers(self.boxes(len(images), images.shape[2], images.shape[3], generator))
+        boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
         return laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
@@ -199,9 +199,9 @@ class RandomErasing(Named):
         return _placed(down, across, fits, height, width, generator) * fits.any(1, keepdim=True)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        boxes = self.boxes(len(images), images.shape[2], images.shape[3], generator)
+        boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         out = images.clone() if images.is_floating_point() else as_float(images)
-        erased = [(i, box) for i, box in enumerate(_integers(boxes)) if box[2] * box[3]]
+        erased = [(i, box) for i, box in enumerate(boxes) if box[2] * box[3]]
         sizes = [images.shape[1] * high * wide for _, (_, _, high, wide) in erased]
         noise = torch.split(torch.randn(sum(sizes), generator=generator).to(out), sizes)
         for (i, (top, left, high, wide)), patch in zip(erased, noise, strict=True):
@@ -230,9 +230,7 @@ class CentreCrop(Named):
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         if min(height, width) < self.size:
-            raise DataError(
-                f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize them first."
-            )
+            raise DataError(f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize first.")
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
         return laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
 
@@ -291,10 +289,6 @@ def _placed(down: Tensor, across: Tensor, fits: Tensor, height: int, width: int,
     room = torch.tensor([height, width]) - size + 1
     draws = torch.rand(len(size), 2, generator=generator, dtype=torch.float64)
     return torch.cat([(draws * room).long(), size], 1)
-
-
-def _integers(table: Tensor) -> list[list[int]]:
-    return cast("list[list[int]]", table.tolist())
 
 
 def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:

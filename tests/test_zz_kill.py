@@ -1,0 +1,159 @@
+"""A training process that is killed at random moments ends, resumed, with exactly the weights of one that was not."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torch.nn.functional import cross_entropy
+
+from regun.job import Job
+from regun.recipes import Recipe
+from regun.store import Slot, Store
+from regun.streams import one_pass
+from regun.train import Snapshot, fit
+from toys import conv_net, images, job_for, same_state
+
+TRAIN = [sys.executable, "-m", "regun.cli", "train", "--data", "digits,limit=400,test_limit=50"]
+TRAIN += ["--recipe", "digits,epochs=6,batch_size=4", "--threads", "1", "--json"]
+PATIENCE = 120
+
+
+def start(store: Path, *more: str) -> subprocess.Popen[str]:
+    command = [*TRAIN, "--store", str(store), *more]
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings, start_new_session=True
+    )
+
+
+def snapshot(store: Path) -> Snapshot | None:
+    """The one snapshot of the one unfinished run; checked, as every load is."""
+    folders = list((store / "partial").glob("*"))
+    return Slot(folders[0], 0).load() if folders else None
+
+
+def place(found: Snapshot | None) -> tuple[int, int]:
+    return (found.meta["epoch"], found.meta["step"]) if found else (0, 0)
+
+
+def stop(process: subprocess.Popen[str], store: Path, how: signal.Signals, delay: float, since: str) -> str:
+    """Wait until the run has written another snapshot than `since`, then a little longer, then stop it."""
+    deadline = time.monotonic() + PATIENCE
+    while pointer(store) in ("", since) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(delay)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=PATIENCE)
+    return errors
+
+
+def pointer(store: Path) -> str:
+    found = list(store.glob("partial/*/snapshot.json"))
+    return found[0].read_text() if found else ""
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
+    out, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    return json.loads(out), errors
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    return finish(start(tmp_path_factory.mktemp("undisturbed")))[0]
+
+
+def same_result(report: dict, other: dict) -> bool:
+    losses = [[epoch["loss"] for epoch in r["epochs"]] for r in (report, other)]
+    return (
+        (report["key"], report["weights"]) == (other["key"], other["weights"])
+        and losses[0] == losses[1]
+        and report["accuracy"] == other["accuracy"]
+        and report["cost"]["steps"] == other["cost"]["steps"]
+    )
+
+
+def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: dict, tmp_path: Path) -> None:
+    draw = random.Random(2)
+    before, said = (0, 0), ""
+    for _ in range(3):
+        process = start(tmp_path, "--snapshot-seconds", "0")
+        said = stop(process, tmp_path, signal.SIGKILL, draw.uniform(0, 0.1), pointer(tmp_path))
+        assert process.returncode == -signal.SIGKILL
+        assert_resumed_at(said, before)
+        store = Store(tmp_path)
+        assert store.verify().problems == []
+        assert store.artefacts() == []
+        reached = place(snapshot(tmp_path))
+        assert reached > before
+        before = reached
+    report, said = finish(start(tmp_path))
+    assert_resumed_at(said, before)
+    assert same_result(report, undisturbed)
+    assert Store(tmp_path).verify().problems == []
+    assert list((tmp_path / "partial").iterdir()) == []
+
+
+def assert_resumed_at(said: str, reached: tuple[int, int]) -> None:
+    """A run says where it goes on, from 1; a fresh one says nothing of the kind."""
+    found = re.search(r"train: going on at epoch (\d+), step (\d+)", said)
+    assert (found is None) == (reached == (0, 0)), said
+    if found is not None:
+        assert (int(found[1]) - 1, int(found[2]) - 1) == reached
+
+
+def test_ctrl_c_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path) -> None:
+    process = start(tmp_path, "--snapshot-seconds", "0")
+    said = stop(process, tmp_path, signal.SIGINT, 0.1, "")
+    assert process.returncode == 130
+    assert said.endswith("regun: interrupted; run the same command again to go on from the last snapshot.\n")
+    assert "Traceback" not in said
+    assert Store(tmp_path).artefacts() == []
+    reached = place(snapshot(tmp_path))
+    report, said = finish(start(tmp_path))
+    assert_resumed_at(said, reached)
+    assert same_result(report, undisturbed)
+
+
+class OnDisk(Slot):
+    """A slot that asks for a snapshot after every step and stops the run after some of them."""
+
+    left = -1
+
+    def due(self) -> bool:
+        return True
+
+    def save(self, snapshot: Snapshot) -> None:
+        super().save(snapshot)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("stop_after", [1, 5])
+def test_optimizers_go_on_from_what_was_on_disk(tmp_path: Path, optimizer: str, stop_after: int) -> None:
+    """Files know no memory layout; the fused optimizers need their state laid out as the weights are."""
+    examples = images(channels=3)
+    recipe = Recipe(epochs=2, batch_size=8, lr=0.01, optimizer=optimizer)
+
+    def train(slot: OnDisk | None) -> Job:
+        job = job_for(conv_net(channels=3), examples)
+        stream = one_pass(job, "retain", job.indices("retain"), 8)
+        fit(job, stream, lambda s: cross_entropy(job.logits(s.retain.x), s.retain.y), recipe, checkpoint=slot)
+        return job
+
+    slot = OnDisk(tmp_path, 0)
+    slot.left = stop_after
+    with pytest.raises(KeyboardInterrupt):
+        train(slot)
+    resumed, whole = train(OnDisk(tmp_path, 0)), train(None)
+    assert resumed.cost.steps == whole.cost.steps > stop_after
+    assert same_state(resumed.model, whole.model)
