@@ -1,6 +1,6 @@
 """The picture of README.md: each method's distance to Retrain in forgetting and in utility.
 
-    python benchmarks/figure.py RESULTS.json docs/digits.svg        RESULTS.json from benchmarks/compare.py --json
+python benchmarks/figure.py RESULTS.json docs/digits.svg        RESULTS.json from benchmarks/compare.py --json
 """
 
 import json
@@ -13,7 +13,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-NAMES = {"base": "Base", "regun": "ReGUn", "finetune": "Finetune", "neggrad": "NegGrad", "neggrad_plus": "NegGrad+",
+NAMES = {"base": "Base", "regun": "ReGUn (paper)", "regun, wide retain": "ReGUn (wide)", "finetune": "Finetune", "neggrad": "NegGrad", "neggrad_plus": "NegGrad+",
          "l1_sparse": "l1-sparse", "ssd": "SSD", "salun": "SalUn", "amun": "AMUN", "lur": "LUR", "scrub": "SCRUB"}  # fmt: skip
 
 
@@ -22,14 +22,14 @@ def draw(results: dict, target: Path) -> None:
     figure, axes = plt.subplots(figsize=(7.2, 3.6))
     gaps = {n: [run["results"][n]["test"]["gap_rftp"] for run in results["runs"]] for n in NAMES}
     order = sorted(gaps, key=lambda n: np.mean(gaps[n]))
-    colours = ["#0072b2" if n == "regun" else "#999999" for n in order]
-    axes.bar(range(len(order)), [np.mean(gaps[n]) for n in order], color=colours)
+    colours = ["#0072b2" if n.startswith("regun") else "#999999" for n in order]
+    axes.bar(range(len(order)), [np.mean(gaps[n]) for n in order], color=colours, zorder=2)
     for place, name in enumerate(order):
-        axes.plot([place] * len(gaps[name]), gaps[name], "o", color="black", markersize=3)
+        axes.plot([place] * len(gaps[name]), gaps[name], "o", color="black", markersize=3, zorder=3)
     floor = np.mean([run["floor"] for run in results["runs"]], axis=0)
-    axes.axhspan(0, floor[1], color="#e69f00", alpha=0.25, linewidth=0)
-    axes.axhline(floor[0], color="#e69f00")
-    axes.text(len(order) - 0.5, floor[1] + 0.1, "noise floor: two retrained models", ha="right", color="#8a5a00")
+    band = axes.axhspan(0, floor[1], color="#e69f00", alpha=0.3, linewidth=0, zorder=0)
+    line = axes.axhline(floor[0], color="#e69f00", zorder=4)
+    axes.legend([line, band], ["noise floor: mean of two retrained models", "... and the largest"], frameon=False)
     axes.set_xticks(range(len(order)), [NAMES[n] for n in order], rotation=30, ha="right")
     axes.set_ylabel("Gap RFTP to Retrain (points)")
     axes.set_title(f"Noisy digits, 10 % forgotten, {results['steps'] or 'own'} steps each; dots are seeds")
