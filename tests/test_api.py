@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
-from toys import blobs, mlp, same_state
 
 import regun
 from regun.data.joined import Joined
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError, RegunError
+from toys import blobs, mlp, same_state
 
 
 def parts(times: int = 1):

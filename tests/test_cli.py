@@ -363,9 +363,15 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "--model", "{home}/broken.py:net"], "running {home}/broken.py failed: ZeroDivisionError"),
     (["train", "--model", "{home}/net.py:wrong"], "returned a int; it must return a torch.nn.Module."),
     (["train", "--model", "no_such_module:net"], "there is no module 'no_such_module' on Python's path"),
-    ([*UNLEARN, "--base", "{base}", "--method", "{home}/no.py"], "there is no method file {home}/no.py"),
-    ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py"], "the method file method lacks Config and unlearn"),
-    ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py:halv"], "method.py has no 'halv'"),
+    ([*UNLEARN, "--base", "{base}", "--split-seed", "5", "--data", "cifar10"], "--data, --split-seed: the model "),
+    (["train", "--data", "digits,root=/data"], "data.root is '/data', but digits has no use for it; it is for cifar10"),
+    (["train", "--data", "folder,root={home},download=true"], "data.download is True, but folder has no use for it"),
+    ([*UNLEARN, "--base", "{base}", "--method", "{home}/no.py"], "there is no file '{home}/no.py'; looked in "),
+    (
+        [*UNLEARN, "--base", "{base}", "--method", "{home}/method.py"],
+        "the method file {home}/method.py lacks Config and unlearn",
+    ),
+    ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py:halv"], "method.py 'halv'. Did you mean 'halve'?"),
     # requests
     ([*TRAIN, "--without", "some"], "cannot read 'some' as a request; write 0.1, stratified:0.1, class:3/5, class:3=0"),
     ([*TRAIN, "--without", "class:three"], "cannot read 'class:three' as a request"),
@@ -619,3 +625,24 @@ def test_a_reader_who_leaves_early_is_no_error() -> None:
         process.stdout.close()
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
+
+
+def test_a_diverged_run_is_saved_said_and_does_not_fail(
+    home: Path, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["unlearn", "--base", base, "--forget", "0.1", "--method", "neggrad,lr=1e37,epochs=9,batch_size=16"]
+    assert main([*words, "--store", str(home / "store"), "--threads", "1", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "DIVERGED: the " in shown
+    assert "the last finite weights are kept" in shown
+
+
+def test_broken_weights_are_refused_when_they_come_in(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from regun.models import ModelSpec, build_model
+
+    state = build_model(ModelSpec("cnn"), 10, (1, 8, 8), 0).state_dict()
+    state[next(iter(state))].view(-1)[0] = float("nan")
+    safetensors.torch.save_file({k: v.contiguous() for k, v in state.items()}, home / "nan.safetensors")
+    words = ["unlearn", "--base", str(home / "nan.safetensors"), "--forget", "0.1", "--method", "finetune,epochs=1"]
+    assert main([*words, "--store", str(home / "store"), "--threads", "1", "--quiet"]) == 2
+    assert "the weights hold NaN or infinity, first in " in capsys.readouterr().err

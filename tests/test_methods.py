@@ -600,9 +600,9 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
         ("ssd,alpha=-1", "ssd.alpha is -1.0; the least allowed is 0"),
         ("neggrad_plus,mode=sequential,ascent_epochs=99", "at most epochs (10)"),
         ("regun,w", "not of the form name,key=value"),
-        ("nowhere.py", "there is no method file nowhere.py"),
-        ("no.such.module:f", "'no.such.module' cannot be imported"),
-        ("regun.errors:nothing", "has no 'nothing'"),
+        ("nowhere.py", "there is no file 'nowhere.py'"),
+        ("no.such.module:f", "there is no module 'no.such.module'"),
+        ("regun.errors:nothing", "unknown function of regun.errors 'nothing'"),
     ],
 )
 def test_bad_methods_and_settings(text: str, message: str) -> None:

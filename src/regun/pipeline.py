@@ -147,6 +147,9 @@ def import_state(
     about: dict[str, Any],
 ) -> Artefact:
     """Weights from outside as an artefact, named by their own digest."""
+    broken = [name for name, t in state.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+    if broken:
+        raise StoreError(f"the weights hold NaN or infinity, first in {broken[0]!r}; give a model that works.")
     inputs = {
         "imported": state_digest(state),
         "data": data.train.digest,

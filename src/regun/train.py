@@ -171,9 +171,7 @@ class _Run:
             if not _finite(list(self.parameters.values())):
                 for name, parameter in self.parameters.items():
                     parameter.copy_(self.epoch_start[name])
-        self.fitted.diverged = (
-            f"{reason} (lr {self.optimizer.param_groups[0]['lr']:g}); the last finite weights are kept"
-        )
+        self.fitted.diverged = f"{reason} (lr {self.optimizer.param_groups[0]['lr']:g})"
 
     def _end_epoch(self) -> None:
         done = Epoch(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from regun.data.appended import Appended
 from regun.data.dataset import DatasetExamples
+from regun.data.joined import Joined
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError
 from regun.seeds import generator
@@ -340,10 +340,15 @@ def test_bad_tensors_are_refused(x, labels: list, message: str) -> None:
 # --------------------------------------------------------------------------------------------------- made-up examples
 
 
-def appended() -> tuple[Appended, torch.Tensor, np.ndarray]:
+def behind(real, x, labels) -> Joined:
+    """Made-up examples numbered on after the real ones."""
+    return Joined((real, TensorExamples(x, labels, real.num_classes)))
+
+
+def appended() -> tuple[Joined, torch.Tensor, np.ndarray]:
     """Ten real images and four made-up ones, and all fourteen in a row."""
     real, made = images(10, size=3), images(4, size=3, seed=1)
-    return Appended(real, made.x, 2 - made.labels), torch.cat([real.x, made.x]), np.r_[real.labels, 2 - made.labels]
+    return behind(real, made.x, 2 - made.labels), torch.cat([real.x, made.x]), np.r_[real.labels, 2 - made.labels]
 
 
 @settings(max_examples=40, deadline=None)
@@ -360,17 +365,17 @@ def test_real_and_made_up_examples_come_in_the_order_asked_for(plan: list[list[i
 
 def test_made_up_examples_are_numbered_from_the_end_of_the_real_ones() -> None:
     examples, _, y = appended()
-    assert examples.first == 10
+    assert examples.starts.tolist() == [0, 10, 14]
     assert examples.labels.tolist() == y.tolist()
     assert examples.num_classes == 3
-    assert examples.describe_inputs() == examples.examples.describe_inputs()
+    assert examples.describe_inputs()["parts"] == [part.describe_inputs() for part in examples.parts]
     batch = examples.fetch(np.array([11, 2]))
     assert batch.x.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_only_the_real_examples_are_augmented_each_by_its_place_in_the_plan() -> None:
     real = DatasetExamples(Noisy(), 3)
-    examples = Appended(real, torch.full((2, 2), 99.0), np.array([0, 1]))
+    examples = behind(real, torch.full((2, 2), 99.0), np.array([0, 1]))
     plan = [np.array([13, 3, 12, 1]), np.array([12, 13]), np.array([5])]
     first, second, third = examples.stream(plan, augment=True, seed=7, first=4)
     alone = list(real.stream([np.array([3, 1]), np.array([0]), np.array([5])], augment=True, seed=7, first=4))
@@ -382,7 +387,7 @@ def test_only_the_real_examples_are_augmented_each_by_its_place_in_the_plan() ->
 
 def test_made_up_examples_may_be_mappings() -> None:
     real = TensorExamples({"a": torch.arange(4), "b": torch.ones(4, 2)}, np.array([0, 1, 0, 1]), 2)
-    examples = Appended(real, {"a": torch.tensor([70, 80]), "b": torch.zeros(2, 2)}, np.array([1, 0]))
+    examples = behind(real, {"a": torch.tensor([70, 80]), "b": torch.zeros(2, 2)}, np.array([1, 0]))
     for indices, a in (([5, 0, 4], [80, 0, 70]), ([4, 5], [70, 80]), ([3, 1], [3, 1])):
         batch = examples.fetch(np.array(indices))
         assert batch.x["a"].tolist() == a
@@ -392,10 +397,11 @@ def test_made_up_examples_may_be_mappings() -> None:
 
 def test_the_digest_sees_real_and_made_up_parts() -> None:
     examples, *_ = appended()
+    real, made = examples.parts
     others = [
-        Appended(images(10, size=3, seed=5), examples.x, examples.y),
-        Appended(examples.examples, examples.x + 1, examples.y),
-        Appended(examples.examples, examples.x, 2 - examples.y),
+        Joined((images(10, size=3, seed=5), made)),
+        behind(real, made.x + 1, made.labels),
+        behind(real, made.x, 2 - made.labels),
     ]
     assert len({examples.digest, *(other.digest for other in others)}) == 4
     assert examples.digest == appended()[0].digest

@@ -67,8 +67,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.send_header("Connection", "close")
         self.end_headers()
+        self.site.sent += len(kept)  # before the client can have read it all
         self.wfile.write(kept)
-        self.site.sent += len(kept)
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None: ...

@@ -133,7 +133,7 @@ def test_an_edited_file_changes_description_and_model(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("no_such_module:build", "there is no module 'no_such_module' on Python's path, and no model of that name."),
+        ("no_such_module:build", "there is no module 'no_such_module' on Python's path, and no built-in of that name."),
         ("no_such_module:build", "For a file, write its path: no_such_module.py:function"),
         ("{folder}/none.py:build", "there is no file"),
         ("{file}:", "is not of the form module:function or path/to/file.py:function."),

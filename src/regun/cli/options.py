@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from regun.cli.terminal import Display
-from regun.data.catalogue import DATA_SETS, DataSpec, load_data
+from regun.data.catalogue import DATA_SETS, USERS, DataSpec, load_data
 from regun.data.examples import Data
 from regun.data.presets import pipeline
 from regun.errors import RegunError, SettingsError, SplitError, unknown
@@ -95,14 +95,20 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
     problems.attempt(lambda: _fractions(args))
     if data is None or model is None or recipe is None:
         return None
-    return Setup(data, model, recipe, preset, args.split_seed, args.heldout, args.val, args.stratified)
+    heldout, val = _fraction(args.heldout), _fraction(args.val)
+    return Setup(data, model, recipe, preset, args.split_seed or 0, heldout, val, args.stratified)
 
 
 def setup_of(base: Artefact, args: argparse.Namespace) -> Setup:
     """The setup a stored model was trained with, from its manifest; --data-dir and --augment may differ."""
     about = base.info
+    settled = {"data", "model", "recipe", "split_seed", "heldout", "val", "stratified"}
+    said = sorted(name for name in settled if getattr(args, name) not in (None, False))
+    if said:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        raise SettingsError([f"{flags}: the model {base.key[:12]} of the store settles this itself; leave it out."])
     settings = dict(about["data_settings"])
-    if args.data_dir:
+    if args.data_dir and about["data_name"] in USERS["root"]:
         settings["root"] = args.data_dir
     spec = DataSpec.read(about["data_name"], settings)
     trained_with: str = about["preset"]
@@ -194,7 +200,7 @@ def trained_on(data: Data, kept: Reserve, request: Request | None) -> Indices:
 
 
 def _data(args: argparse.Namespace) -> DataSpec:
-    name, values = parse_spec(args.data)
+    name, values = parse_spec("digits" if args.data is None else args.data)
     if name in DATA_SETS and name != "digits" and args.data_dir:
         values = {"root": args.data_dir, **values}
     return DataSpec.read(name, values)
@@ -225,7 +231,11 @@ def _fractions(args: argparse.Namespace) -> None:
     problems = [
         f"--{name} is {value}; give a number from 0 up to, not including, 1."
         for name, value in (("heldout", args.heldout), ("val", args.val))
-        if not 0 <= value < 1
+        if value is not None and not 0 <= value < 1
     ]
     if problems:
         raise SettingsError(problems)
+
+
+def _fraction(given: float | None) -> float:
+    return 0.1 if given is None else given

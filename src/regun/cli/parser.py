@@ -192,10 +192,8 @@ def _add_lists(commands: Commands) -> None:
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:
-    """Data, model, recipe and split."""
-    parser.add_argument(
-        "--data", default="digits", metavar="NAME[,KEY=VALUE...]", help="data set (see `regun data`); default digits"
-    )
+    """Data, model, recipe and split; none has a default here, so that what was said can be told from what was not."""
+    parser.add_argument("--data", metavar="NAME[,KEY=VALUE...]", help="data set (see `regun data`); default digits")
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -211,13 +209,9 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--augment", metavar="NAME", help="input pipeline: none, resnet, swin, ...; default by model and data"
     )
-    parser.add_argument(
-        "--split-seed", type=int, default=0, help="seed of the held-out, validation and forget draws (default 0)"
-    )
-    parser.add_argument(
-        "--heldout", type=float, default=0.1, help="fraction set aside as the unseen reference (default 0.1)"
-    )
-    parser.add_argument("--val", type=float, default=0.1, help="fraction of the rest for validation (default 0.1)")
+    parser.add_argument("--split-seed", type=int, help="seed of the held-out, validation and forget draws (default 0)")
+    parser.add_argument("--heldout", type=float, help="fraction set aside as the unseen reference (default 0.1)")
+    parser.add_argument("--val", type=float, help="fraction of the rest for validation (default 0.1)")
     parser.add_argument("--stratified", action="store_true", help="draw held-out and validation class by class")
 
 

@@ -20,8 +20,8 @@ from regun.cli.options import (
     use_threads,
 )
 from regun.cli.terminal import Display, duration, emit, table
-from regun.data.examples import Data
-from regun.errors import RegunError
+from regun.data.examples import Data, Examples, Indices
+from regun.errors import AuditError, RegunError
 from regun.evaluate.metrics import accuracy
 from regun.methods import read_method
 from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
@@ -94,7 +94,7 @@ def summary(
     }
     accuracies = {
         who: {
-            name: accuracy(cached_signals(model, examples, indices, store, device))
+            name: _accuracy(model, examples, indices, store, device)
             for name, (examples, indices) in parts.items()
             if len(indices)
         }
@@ -110,19 +110,35 @@ def summary(
     }
 
 
+def _accuracy(
+    model: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device
+) -> float | None:
+    """The accuracy, or None where a diverged model's finite weights no longer give finite answers."""
+    try:
+        return accuracy(cached_signals(model, examples, indices, store, device))
+    except AuditError:
+        if not model.info.get("diverged"):
+            raise
+        return None
+
+
 def _print(result: dict[str, Any], setup: Setup) -> None:
     cost = result["cost"]
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {result['forgotten']:,} examples forgotten")
     if result["diverged"]:
-        print(f"DIVERGED: {result['diverged']}")
+        print(f"DIVERGED: {result['diverged']}; the last finite weights are kept")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{cost['steps']:,} steps, {samples}, {duration(cost['seconds'])}")
     for name, value in result["notes"].items():
         print(f"{name}: {value}")
     rows = [
-        [name, f"{before:.2f}", f"{result['accuracy']['after'][name]:.2f}"]
+        [name, _percent(before), _percent(result["accuracy"]["after"][name])]
         for name, before in result["accuracy"]["before"].items()
     ]
     print(table(["accuracy, %", "before", "after"], rows))
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
     print(f"next  regun audit {result['key'][:12]}")
+
+
+def _percent(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2f}"

@@ -31,6 +31,15 @@ DATA_SETS: dict[str, str] = {
 }
 
 
+USERS: dict[str, tuple[str, ...]] = {
+    "root": ("cifar10", "cifar100", "tiny-imagenet", "folder"),
+    "download": ("cifar10", "cifar100"),
+    "image_size": ("tiny-imagenet", "folder"),
+    "cache": ("tiny-imagenet", "folder"),
+}
+"""Which data sets a setting is for; for others it is refused rather than ignored."""
+
+
 @dataclass(frozen=True)
 class DataSettings:
     """Settings of a data set, as in `cifar10,root=/data,limit=3000`."""
@@ -63,6 +72,11 @@ class DataSpec:
             raise SettingsError([*problems, *fault.problems]) from None
         if name in DATA_SETS and name != "digits" and settings.root is None:
             problems.append(f"the data set {name} needs its folder: give root=FOLDER (or --data-dir FOLDER).")
+        problems += [
+            f"data.{key} is {getattr(settings, key)!r}, but {name} has no use for it; it is for {', '.join(users)}."
+            for key, users in USERS.items()
+            if name in DATA_SETS and name not in users and getattr(settings, key)
+        ]
         if problems:
             raise SettingsError(problems)
         return cls(name, settings)

@@ -4,7 +4,6 @@ Belongs here: finding a method and reading its settings. Does not: any method. M
 """
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, cast
 from regun.errors import RegunError, SettingsError, unknown
 from regun.job import Job
 from regun.methods._contract import Needs, Search
+from regun.plugins import find_function, find_module
 from regun.seeds import digest
 from regun.settings import bind, parse_spec, to_json
 from regun.train import Fitted
@@ -68,13 +68,9 @@ def get_method(method: str | Callable[..., Any]) -> Method:
     if method in method_names():
         return _from_module(importlib.import_module(f"regun.methods.{method}"), method, own=True)
     if method.endswith(".py"):
-        return _from_module(_load_file(method), Path(method).stem, own=False)
+        return _from_module(find_module(method), method, own=False)
     if ":" in method:
-        place, _, name = method.rpartition(":")
-        module = _load_file(place) if place.endswith(".py") else _load_module(place)
-        if not hasattr(module, name):
-            raise RegunError(f"{place} has no {name!r}; give the name of a function unlearn(job) in it.")
-        return _from_function(getattr(module, name), method)
+        return _from_function(find_function(method, "unlearns: unlearn(job)"), method)
     raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
 
 
@@ -99,7 +95,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
     doc = inspect.getdoc(module) or ""
     return Method(
         name,
-        getattr(module, "TITLE", name),
+        getattr(module, "TITLE", Path(name).stem),
         doc,
         module.unlearn,
         module.Config,
@@ -111,8 +107,6 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
 
 
 def _from_function(function: Any, name: str) -> Method:
-    if not callable(function):
-        raise RegunError(f"{name} is a {type(function).__name__}; a method is a function unlearn(job).")
     try:
         source = digest(inspect.getsource(function))
     except (OSError, TypeError):  # typed at a prompt, or a callable object
@@ -122,20 +116,3 @@ def _from_function(function: Any, name: str) -> Method:
     return Method(
         name, title, about, lambda job, _: cast("Fitted | None", function(job)), needs=NO_NEEDS, source=source
     )
-
-
-def _load_file(place: str) -> ModuleType:
-    path = Path(place)
-    spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
-    if spec is None or spec.loader is None:
-        raise RegunError(f"there is no method file {place}; give the path of a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _load_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as fault:
-        raise RegunError(f"the module {name!r} cannot be imported ({fault}); is it on the Python path?") from fault

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.appended import Appended
 from regun.data.examples import Batch, Indices, Inputs, PixelExamples
+from regun.data.joined import Joined
+from regun.data.tensors import TensorExamples
 from regun.errors import RegunError
 from regun.forward import in_eval_mode
 from regun.job import Job, Step
@@ -73,9 +74,11 @@ class Config(Updates):
 def unlearn(job: Job, config: Config) -> Fitted:
     """Attack, then fine-tune."""
     x, labels, failed = adversarial_set(job, config)
-    appended = Appended(job.examples, x, labels)
-    made = appended.first + np.arange(len(labels))
-    mixed = replace(job, examples=appended)
+    made = len(job.examples.labels) + np.arange(len(labels))
+    mixed = job
+    if len(labels):
+        adversarial = TensorExamples(x, labels, job.examples.num_classes)
+        mixed = replace(job, examples=Joined((job.examples, adversarial)))
     if config.train_on == "weighted":
         stream = paired(mixed, config.batch_size, config.batch_size, epoch="shorter", forget=made)
         loss = _weighted_loss(job, config.w)

@@ -1,24 +1,22 @@
 """A user's own model: `module:function` or `path/to/file.py:function`.
 
 Belongs here: finding the function, reading its settings by its signature, calling it, naming it by its source.
-Does not: any model. May import: errors, settings.
+Does not: any model. May import: errors, plugins, settings.
 """
 
 import dataclasses
 import hashlib
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from regun.errors import RegunError, unknown
+from regun.errors import RegunError
 from regun.models.shapes import ImageSize
+from regun.plugins import find_function
 from regun.settings import bind
 
 GIVEN = ("num_classes", "image_size")
@@ -64,55 +62,8 @@ class UserModel:
 
 def find_user_model(name: str, settings: Mapping[str, Any]) -> UserModel:
     """The function called `name`, imported, with `settings` read as its signature says."""
-    function = _find(name)
+    function = find_function(name, "builds a model")
     return UserModel(name, function, _read(name, function, settings))
-
-
-def _find(name: str) -> Callable[..., Any]:
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute.isidentifier():
-        raise RegunError(f"{name!r} is not of the form module:function or path/to/file.py:function.")
-    module = _run_file(Path(place).expanduser()) if place.endswith(".py") else _import(place)
-    if attribute not in vars(module):
-        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise RegunError(unknown(f"function of {place}", attribute, names))
-    function = vars(module)[attribute]
-    if not callable(function):
-        raise RegunError(f"{name} is a {type(function).__name__}, not a function that builds a model.")
-    return function
-
-
-def _import(place: str) -> ModuleType:
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as fault:
-        if fault.name is None or not (place == fault.name or place.startswith(fault.name + ".")):
-            raise RegunError(f"importing {place} failed: {type(fault).__name__}: {fault}") from fault
-        raise RegunError(
-            f"there is no module {place!r} on Python's path, and no model of that name. "
-            f"For a file, write its path: {place.replace('.', '/')}.py:function"
-        ) from fault
-    except Exception as fault:
-        raise RegunError(f"importing {place} failed: {type(fault).__name__}: {fault}") from fault
-
-
-def _run_file(path: Path) -> ModuleType:
-    """The file as a module; its name holds the digest of its text, so an edited file is run anew."""
-    if not path.is_file():
-        raise RegunError(f"there is no file {str(path)!r}; looked in {Path.cwd()}.")
-    source = path.read_bytes()
-    name = f"{path.stem}_{hashlib.sha256(bytes(path.resolve()) + source).hexdigest()[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = ModuleType(name)
-    module.__file__ = str(path.resolve())
-    sys.modules[name] = module  # dataclasses and pickling look a class's module up there
-    try:
-        exec(compile(source, module.__file__, "exec"), vars(module))
-    except Exception as fault:
-        del sys.modules[name]
-        raise RegunError(f"running {path} failed: {type(fault).__name__}: {fault}") from fault
-    return module
 
 
 def _read(name: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
