@@ -84,6 +84,11 @@ def test_largest_remainder_breaks_ties_by_weight_then_position() -> None:
     assert largest_remainder(np.array([1, 3]), 2).tolist() == [0, 2]  # exact shares 0.5 and 1.5: the larger weight wins
 
 
+def test_largest_remainder_is_exact_where_floats_are_not() -> None:
+    # shares 1.6, 5.6 and 0.8: the second place goes to the larger of two weights whose fractions tie at 0.6
+    assert largest_remainder(np.array([2, 7, 1]), 8).tolist() == [1, 6, 1]
+
+
 def test_the_first_shuffle_is_pythons_own() -> None:
     order = list(range(1000))
     random.Random(42).shuffle(order)

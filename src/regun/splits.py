@@ -155,17 +155,18 @@ def make_splits(labels: Indices, request: Request, reserved: Reserve) -> Splits:
     return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
 
 
-def largest_remainder(weights: npt.NDArray[np.integer] | npt.NDArray[np.floating], total: int) -> Indices:
-    """Whole numbers that sum to `total`, in proportion to `weights`, each within one of its exact share.
+def largest_remainder(weights: npt.NDArray[np.integer], total: int) -> Indices:
+    """Whole numbers that sum to `total`, in proportion to whole `weights`, each within one of its exact share.
 
-    Left-over units go to the largest fractional parts; ties to the larger weight, then to the smaller position.
+    Left-over units go to the largest fractional parts; ties to the larger weight, then to the smaller position. Whole
+    numbers throughout: rounding errors of floats would break ties the wrong way.
     """
-    mass = float(np.sum(weights))
-    if total < 0 or mass <= 0 or np.min(weights) < 0:
-        raise SplitError(f"cannot share {total} by weights {np.asarray(weights)!r}; weights must be >= 0, not all 0.")
-    exact = np.asarray(weights) * total / mass
-    counts = np.floor(exact).astype(np.int64)
-    order = np.lexsort((np.arange(len(counts)), -np.asarray(weights), -(exact - counts)))
+    whole = np.asarray(weights, dtype=np.int64)
+    mass = int(whole.sum())
+    if total < 0 or mass <= 0 or whole.min() < 0:
+        raise SplitError(f"cannot share {total} by weights {whole.tolist()}; weights must be >= 0, not all 0.")
+    counts, remainders = np.divmod(whole * total, mass)
+    order = np.lexsort((np.arange(len(counts)), -whole, -remainders))
     counts[order[: total - int(counts.sum())]] += 1
     return counts
 
