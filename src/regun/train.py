@@ -193,6 +193,8 @@ class _Run:
         speed = self.samples / max(self.seconds, 1e-9)
         steps = self.stream.steps(self.epoch)
         left = sum(self.stream.steps(e) for e in range(self.epoch, self.epochs)) - self.step
+        if self.job.budget is not None and self.job.budget.steps is not None:
+            left = min(left, self.job.budget.steps - self.job.cost.steps)
         seconds_left = left * self.seconds / max(1, self.step)
         self.job.on_progress(Progress(self.epoch + 1, self.epochs, self.step, steps, loss, speed, seconds_left))
 
