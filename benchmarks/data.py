@@ -18,12 +18,12 @@ from regun.data.image_folder import load_image_folder
 from regun.data.presets import pipeline
 
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
 from regun.data.cifar import load_cifar
 from regun.data.presets import pipeline
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = lambda: int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) / 1024
 before = peak()
 data = load_cifar(Path(sys.argv[1]), 10, pipeline("none", "cifar10"))
 arrays = (data.train.images.nbytes + data.test.images.nbytes) / 2**20

@@ -44,13 +44,26 @@ def generator(seed: int | str, *names: int | str) -> torch.Generator:
 
 
 @contextmanager
+def own_torch_rng(seed: int, device: torch.device | None = None) -> Generator[None]:
+    """Torch's global generators start from `seed` inside the block; the caller's states come back after.
+
+    `torch.manual_seed` would also queue a seeding of every accelerator, with a stack trace each, on every call.
+    """
+    cuda = device if device is not None and device.type == "cuda" else None
+    with torch.random.fork_rng(devices=[] if cuda is None else [cuda]):
+        torch.default_generator.manual_seed(seed)
+        if cuda is not None:
+            with torch.cuda.device(cuda):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def isolated(seed: int, device: torch.device | None = None) -> Generator[None]:
     """Seed the global generators (torch, numpy, random) inside the block only; the caller's states come back after."""
-    cuda = [device] if device is not None and device.type == "cuda" else []
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    with torch.random.fork_rng(devices=cuda):
+    with own_torch_rng(seed, device):
         try:
-            torch.random.manual_seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002
             random.seed(seed)
             yield

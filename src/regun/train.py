@@ -7,8 +7,8 @@ May import: job, streams, recipes, seeds, errors.
 
 import math
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regun.errors import SettingsError
 from regun.job import Cost, Epoch, Job, Progress, Step
 from regun.recipes import Updates, build_optimizer, resolve_precision
-from regun.seeds import derive
+from regun.seeds import derive, own_torch_rng
 from regun.streams import Stream
 
 Mask = Mapping[str, Tensor]
@@ -71,14 +71,6 @@ def fit(
     finally:
         job.cost.seconds = time.perf_counter() - started
     return run.fitted
-
-
-@contextmanager
-def _own_rng(seed: int, device: torch.device) -> Generator[None]:
-    """Dropout and stochastic depth draw from torch's global generator: give them one of this step's own."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.random.manual_seed(seed)
-        yield
 
 
 class _Run:
@@ -146,7 +138,7 @@ class _Run:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         before = [b.clone() for b in self.buffers]
-        with _own_rng(derive(job.seed, "layers", job.cost.steps), job.device):
+        with own_torch_rng(derive(job.seed, "layers", job.cost.steps), job.device):
             with self._autocast():
                 value = self.loss(step)
             number = float(value.detach())
@@ -278,7 +270,8 @@ def _laid_out_like(parameter: nn.Parameter, saved: Tensor) -> Tensor:
 
 
 def _finite(tensors: list[Any]) -> bool:
+    """Whether every number is finite: their largest absolute values are, and so is the sum of those."""
     if not tensors:
         return True
-    norms = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore
-    return bool(torch.isfinite(torch.stack(list(norms))).all())
+    largest = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore
+    return math.isfinite(float(torch.stack(list(largest)).double().sum()))

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -117,26 +117,28 @@ class ArrayExamples:
 
     def normalise(self, x: Tensor) -> Tensor:
         """(x - mean) / std per channel of floats in [0, 1], or of uint8 (then x / 255); differentiable in x."""
-        scale, shift = self._affine
-        if x.dtype == torch.uint8:
-            scale = scale / 255
         n, channels, height, width = x.shape
         # The channels are innermost in memory, and broadcasting over an axis of 3 is ten times slower than over a
         # whole image row: so the constants are repeated along the row.
-        rows = channels_last(x).permute(0, 2, 3, 1).reshape(n * height, width * channels)
-        scale, shift = scale.repeat(width).to(x.device), shift.repeat(width).to(x.device)
+        divisor = 255.0 if x.dtype == torch.uint8 else 1.0
+        scale, shift = _row_constants(self.pipeline.mean, self.pipeline.std, width, divisor, x.device)
+        rows = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(n * height, width * channels)
         return torch.addcmul(shift, rows.float(), scale).view(n, height, width, channels).permute(0, 3, 1, 2)
-
-    @cached_property
-    def _affine(self) -> tuple[Tensor, Tensor]:
-        mean, std = torch.tensor(self.pipeline.mean, dtype=torch.float64), torch.tensor(self.pipeline.std)
-        scale = 1 / std.double()
-        return scale.float(), (-mean * scale).float()
 
     def _gather(self, indices: Indices, device: torch.device | str) -> tuple[Indices, Tensor]:
         index = _checked_index(indices, len(self))
         stored = np.take(np.asarray(self.images), index, axis=0)
         return index, torch.from_numpy(stored).to(device).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=32)
+def _row_constants(
+    mean: tuple[float, ...], std: tuple[float, ...], width: int, divisor: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """1 / (std divisor) and -mean / std for every value of an image row."""
+    deviation = torch.tensor(std, dtype=torch.float64)
+    scale, shift = 1 / (deviation * divisor), -torch.tensor(mean, dtype=torch.float64) / deviation
+    return scale.float().repeat(width).to(device), shift.float().repeat(width).to(device)
 
 
 def _checked_index(indices: Indices, count: int) -> Indices:

@@ -28,14 +28,15 @@ def as_float(images: Tensor) -> Tensor:
     return images if images.is_floating_point() else images.to(torch.float32).div_(255)
 
 
-def grey(images: Tensor) -> Tensor:
-    """Luminance 0.2989 R + 0.587 G + 0.114 B of float images: (N, C, H, W) to a new (N, H, W); C is 1 or 3."""
-    if images.shape[1] == 1:
-        return images[:, 0].clone()
-    if images.shape[1] != 3:
-        raise DataError(f"colour transforms need 1 or 3 channels, but the images have {images.shape[1]}.")
-    red, green, blue = images.unbind(1)
-    return (red * GREY_WEIGHTS[0]).add_(green, alpha=GREY_WEIGHTS[1]).add_(blue, alpha=GREY_WEIGHTS[2])
+def grey(planes: Tensor, out: Tensor | None = None) -> Tensor:
+    """Luminance 0.2989 R + 0.587 G + 0.114 B of float planes (C, N, H, W), C 3 or 1: a new (N, H, W), or `out`."""
+    if len(planes) not in (1, 3):
+        raise DataError(f"colour transforms need 1 or 3 channels, but the images have {len(planes)}.")
+    red, *others = planes.unbind(0)
+    result = torch.mul(red, GREY_WEIGHTS[0] if others else 1.0, out=out)
+    for plane, weight in zip(others, GREY_WEIGHTS[1:], strict=False):
+        result.add_(plane, alpha=weight)
+    return result
 
 
 def block_size(images: Tensor) -> int:
@@ -131,25 +132,31 @@ class ColorJitter(Named):
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
         size = block_size(images)
         with torch.inference_mode():
+            # One plane a channel, and spare ones; made once, for fresh memory costs as much as the arithmetic
+            work = out.new_empty(2 * images.shape[1] + 4, min(size, len(images)), *images.shape[2:])
             for start in range(0, len(images), size):
                 here = slice(start, start + size)
-                out[here] = self._jittered(images[here], blends[..., here, :, :], amounts[here, HUE], turns[here, HUE])
+                planes = self._jittered(images[here], blends[..., here, :, :], amounts[here], turns[here, HUE], work)
+                out[here] = planes.transpose(0, 1)
         return out
 
-    def _jittered(self, images: Tensor, blends: Tensor, shift: Tensor, hue_turn: Tensor) -> Tensor:
+    def _jittered(self, images: Tensor, blends: Tensor, amounts: Tensor, hue_turn: Tensor, work: Tensor) -> Tensor:
         # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
         order = hue_turn.argsort()
         had_hue = cast("list[int]", torch.bincount(hue_turn, minlength=4).cumsum(0).tolist())
-        shift, order, back = shift[order].to(images.device), order.to(images.device), order.argsort().to(images.device)
-        block, blends = as_float(_take(images, order).contiguous()), blends.index_select(2, order)
-        for turn in range(3):
-            _blend(block[had_hue[turn] :], blends[turn, :, had_hue[turn] :])
-        steps = math.ceil(6 * self.hue) if images.shape[1] == 3 else 0
+        shift, back = amounts[order, HUE].to(images.device), order.argsort().to(images.device)
+        order = order.to(images.device)
+        planes, spare = work[: images.shape[1], : len(images)], work[images.shape[1] :, : len(images)]
+        planes.copy_(_take(images, order).transpose(0, 1)).div_(1 if images.is_floating_point() else 255)
+        blends = blends.index_select(2, order)
+        for turn, start in enumerate(had_hue[:3]):
+            _blend(planes[:, start:], blends[turn, :, start:], spare[0, start:])
+        steps = math.ceil(6 * self.hue) if len(planes) == 3 else 0
         for _ in range(steps):
-            _shift_hue(block, shift / steps)
-        for turn in range(1, 4):
-            _blend(block[: had_hue[turn - 1]], blends[turn, :, : had_hue[turn - 1]])
-        return block.index_select(0, back)
+            _shift_hue(planes, shift / steps, spare)
+        for turn, stop in enumerate(had_hue[:3], start=1):
+            _blend(planes[:, :stop], blends[turn, :, :stop], spare[0, :stop])
+        return torch.index_select(planes, 1, back, out=spare[: len(planes)])
 
 
 @dataclass(frozen=True)
@@ -243,33 +250,34 @@ def _blends(amounts: Tensor, turns: Tensor) -> Tensor:
     return torch.stack([factors, on_grey, on_mean]).permute(2, 0, 1)[..., None, None]
 
 
-def _blend(images: Tensor, blends: Tensor) -> None:
+def _blend(planes: Tensor, blends: Tensor, spare: Tensor) -> None:
     """x <- clamp(f x + a grey(x) + b mean(grey(x))) in place; `blends` (3, N, 1, 1) holds f, a and b."""
-    if len(images):
+    if planes.shape[1]:
         factor, on_grey, on_mean = blends.unbind(0)
-        base = grey(images)
+        base = grey(planes, out=spare)
         shift = base.mean((1, 2), keepdim=True).mul_(on_mean)
-        base.mul_(on_grey).add_(shift)
-        torch.addcmul(base.unsqueeze_(1), images, factor.unsqueeze(1), out=images).clamp_(0, 1)
+        torch.addcmul(base.mul_(on_grey).add_(shift), planes, factor, out=planes).clamp_(0, 1)
 
 
-def _shift_hue(images: Tensor, shift: Tensor) -> None:
+def _shift_hue(planes: Tensor, shift: Tensor, spare: Tensor) -> None:
     """Turn the hue in place by `shift` turns, at most 1/6 either way: HSV's result without going there.
 
     With M, m, d the largest, least and middle channel, R <- clamp(2 R - d - 6 shift (M - m) sign(G - B), m, M), and G,
     B alike with B - R, R - G. For 2 R - d is where the hue's hexagon would put R without its corners, it moves by
     6 shift (M - m) at most M - m, and the clamp cuts the corners. Ties do not matter: there the clamp decides.
     """
-    red, green, blue = images.unbind(1)
-    lesser, larger = torch.minimum(red, green), torch.maximum(red, green)
-    least, most = torch.minimum(lesser, blue), torch.maximum(larger, blue)
+    red, green, blue = planes.unbind(0)
+    lesser, larger, least, most, *ahead = spare.unbind(0)
+    torch.minimum(red, green, out=lesser)
+    torch.maximum(red, green, out=larger)
+    torch.minimum(lesser, blue, out=least)
+    torch.maximum(larger, blue, out=most)
     minus_middle = torch.maximum(lesser, torch.minimum(larger, blue, out=larger), out=lesser).neg_()
     reach = torch.sub(most, least, out=larger).mul_(-6 * shift[:, None, None])
-    ahead = torch.empty_like(images)
-    for target, first, second in zip(ahead.unbind(1), (green, blue, red), (blue, red, green), strict=True):
+    for target, first, second in zip(ahead, (green, blue, red), (blue, red, green), strict=True):
         torch.sub(first, second, out=target)
-    torch.add(minus_middle.unsqueeze_(1), images, alpha=2, out=images).addcmul_(ahead.sign_(), reach.unsqueeze_(1))
-    torch.clamp(images, least.unsqueeze_(1), most.unsqueeze_(1), out=images)
+    torch.add(minus_middle, planes, alpha=2, out=planes).addcmul_(spare[4:].sign_(), reach)
+    torch.clamp(planes, least, most, out=planes)
 
 
 def _tries(

@@ -123,11 +123,11 @@ def brightness(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def colour(images: Tensor, strength: Tensor) -> Tensor:
-    return blend(grey(images.float()).floor_()[:, None], images, strength)
+    return blend(grey(images.float().transpose(0, 1)).floor_()[:, None], images, strength)
 
 
 def contrast(images: Tensor, strength: Tensor) -> Tensor:
-    return blend(grey(images.float()).floor_().mean((1, 2))[:, None, None, None], images, strength)
+    return blend(grey(images.float().transpose(0, 1)).floor_().mean((1, 2))[:, None, None, None], images, strength)
 
 
 def sharpness(images: Tensor, strength: Tensor) -> Tensor:
