@@ -61,10 +61,14 @@ def world(tmp_path_factory) -> World:
 def test_retrained_models_are_indistinguishable_and_the_base_is_not(world: World) -> None:
     data, splits = world.setup()
     assert find_retrained(world.store, world.base, splits) == world.retrained
-    retrain, *others, further = world.retrained
-    again = audit_models(Models(further, retrain, tuple(others)), data, splits, world.store, bootstrap=200)
-    assert again.verdict in ("indistinguishable", "borderline")
-    assert 43 < again.numbers["rmia_auc"].value < 57
+    called = []
+    for number, target in enumerate(world.retrained):  # each in turn is judged by the five others
+        retrain, *others = [a for k, a in enumerate(world.retrained) if k != number]
+        again = audit_models(Models(target, retrain, tuple(others)), data, splits, world.store, bootstrap=0)
+        called.append(again.verdict in ("indistinguishable", "borderline"))
+        assert 40 < again.numbers["rmia_auc"].value < 60
+    assert sum(called) >= 5  # the limit lets one retrained model in some dozens be called distinguishable
+    retrain, *others, _ = world.retrained
     base = audit_models(Models(world.base, retrain, tuple(others)), data, splits, world.store, bootstrap=200)
     assert base.verdict == "distinguishable"
     assert base.numbers["rmia_auc"].value > 60
