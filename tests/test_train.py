@@ -243,3 +243,12 @@ def test_a_step_refuses_a_part_its_stream_does_not_give() -> None:
     job = job_for(mlp(), blobs())
     with pytest.raises(RegunError, match="no 'forget' batch; its stream gives retain"):
         fit(job, one_pass(job, "retain", job.indices("retain"), 16), lambda s: s.forget.x.sum(), Recipe())
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_like_a_plain_one() -> None:
+    plain, compiled = job_for(conv_net(), images()), job_for(conv_net(), images())
+    finetune(plain, Recipe(epochs=2, lr=0.05))
+    finetune(compiled, Recipe(epochs=2, lr=0.05, compile=True))
+    for ours, theirs in zip(plain.model.state_dict().values(), compiled.model.state_dict().values(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)

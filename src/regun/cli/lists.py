@@ -98,10 +98,16 @@ def _range(values: Choice | Range) -> str:
 
 
 def _settings(kind: type[Settings]) -> dict[str, Any]:
-    return {f.name: {"default": f.default, "help": f.metadata["help"]} for f in dataclasses.fields(kind)}
+    return {
+        f.name: {"default": f.default, "help": f.metadata["help"], "choices": f.metadata["choices"]}
+        for f in dataclasses.fields(kind)
+    }
 
 
 def _print_settings(kind: type[Settings]) -> None:
-    rows = [[name, str(entry["default"]), entry["help"]] for name, entry in _settings(kind).items()]
+    rows: list[list[str]] = []
+    for name, entry in _settings(kind).items():
+        choices = f": {', '.join(map(str, entry['choices']))}" if entry["choices"] else ""
+        rows.append([name, str(entry["default"]), entry["help"] + choices])
     if rows:
         print(table(["setting", "default", "meaning"], rows))
