@@ -246,6 +246,7 @@ def test_a_step_refuses_a_part_its_stream_does_not_give() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_a_compiled_model_trains_like_a_plain_one() -> None:
     plain, compiled = job_for(conv_net(), images()), job_for(conv_net(), images())
     finetune(plain, Recipe(epochs=2, lr=0.05))
