@@ -18,7 +18,7 @@ from regun.data.augment import (
     CentreCrop,
     ColorJitter,
     Flip,
-    ImageTransform,
+    Named,
     PadCrop,
     RandomErasing,
     RandomResizedCrop,
@@ -116,7 +116,7 @@ def test_floats_and_bytes_agree(transform: Transform) -> None:
 
 @pytest.mark.parametrize("transform", EVERY, ids=name)
 def test_description_is_json_and_tells_settings_apart(transform: Transform) -> None:
-    assert isinstance(transform, ImageTransform)
+    assert isinstance(transform, Named)
     assert json.loads(json.dumps(transform.describe())) == transform.describe()
     assert transform.describe()["transform"] == name(transform)
     assert PadCrop(3).describe() != PadCrop(4).describe() == {"transform": "PadCrop", "padding": 4}

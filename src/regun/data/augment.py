@@ -8,9 +8,6 @@ place in the batch and the generator only. Inputs are never changed in place.
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,8 +19,7 @@ from regun.errors import DataError, SettingsError
 from regun.settings import check, setting, to_json
 
 GREY_WEIGHTS = (0.2989, 0.587, 0.114)
-BLOCK = 2**16  # pixels worked on at a time
-SMALL = 2**22  # numbers in a batch that one thread works on
+BLOCK = 2**16  # pixels
 CONTRAST, SATURATION, HUE = 1, 2, 3  # brightness is 0
 
 
@@ -58,20 +54,8 @@ def laid_out(result: Tensor, like: Tensor) -> Tensor:
     return result.contiguous(memory_format=torch.channels_last if channels_last(like) else torch.contiguous_format)
 
 
-@contextmanager
-def one_thread(images: Tensor) -> Generator[None]:
-    """Run the block on one thread if the batch is small: two gain little, and lose 200-fold if a core is taken."""
-    before = torch.get_num_threads()
-    try:
-        if images.device.type == "cpu" and images.numel() <= SMALL:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @dataclass(frozen=True)
-class ImageTransform(ABC):
+class Named:
     """What every transform shares: its settings are checked when it is made, and described by name."""
 
     def __post_init__(self) -> None:
@@ -82,26 +66,18 @@ class ImageTransform(ABC):
         if wrong:
             raise SettingsError(wrong)
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Transform a batch, (N, C, H, W) to (N, C, H', W'); every random number comes from `generator`."""
-        with one_thread(images):
-            return self.apply(images, generator)
-
-    @abstractmethod
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor: ...
-
     def describe(self) -> dict[str, Any]:
         """The transform's name and settings as JSON values."""
         return {"transform": type(self).__name__, **to_json(self)}
 
 
 @dataclass(frozen=True)
-class PadCrop(ImageTransform):
+class PadCrop(Named):
     """Pad with zeros on every side, then cut the original size at a random place: offsets uniform in 0..2 padding."""
 
     padding: int = setting(4, "zeros added on every side, in pixels", low=0)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, channels, height, width = images.shape
         offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         last = channels_last(images)
@@ -118,12 +94,12 @@ class PadCrop(ImageTransform):
 
 
 @dataclass(frozen=True)
-class Flip(ImageTransform):
+class Flip(Named):
     """Mirror left and right with probability p."""
 
     p: float = setting(0.5, "probability of a flip", low=0, high=1)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         flips = torch.rand(len(images), generator=generator) < self.p
         source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images))).to(images.device)
         mirrored = _take(images, flips.nonzero()[:, 0].to(images.device)).flip(-1)
@@ -131,7 +107,7 @@ class Flip(ImageTransform):
 
 
 @dataclass(frozen=True)
-class ColorJitter(ImageTransform):
+class ColorJitter(Named):
     """Random brightness, contrast, saturation and hue, in an order of each sample's own; the result is a float.
 
     Factors f ~ U[max(0, 1 - s), 1 + s] blend x <- clamp(f x + (1 - f) base) with base 0, mean grey or grey;
@@ -150,7 +126,7 @@ class ColorJitter(ImageTransform):
         draws = torch.rand(2, count, 4, generator=generator)
         return torch.lerp(low, high, draws[0]), draws[1].argsort(1)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         amounts, turns = self.draw(len(images), generator)
         blends = _blends(amounts, turns).to(images.device)
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
@@ -184,7 +160,7 @@ class ColorJitter(ImageTransform):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(ImageTransform):
+class RandomResizedCrop(Named):
     """Cut a random box (share of the area in `scale`, width / height in `ratio`) and resize it to size x size.
 
     Ten tries for a box that fits, then the largest centred box within the ratio limits; bilinear with antialiasing.
@@ -204,7 +180,7 @@ class RandomResizedCrop(ImageTransform):
         box[~fits.any(1)] = torch.tensor([(height - high) // 2, (width - wide) // 2, high, wide])
         return box
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
@@ -212,7 +188,7 @@ class RandomResizedCrop(ImageTransform):
 
 
 @dataclass(frozen=True)
-class RandomErasing(ImageTransform):
+class RandomErasing(Named):
     """With probability p, replace a random box by standard normal noise; the result is a float.
 
     The box takes a share of the area in `area` and has height / width in `ratio`; after ten misfits nothing is erased.
@@ -229,7 +205,7 @@ class RandomErasing(ImageTransform):
         fits = (down < height) & (across < width) & chosen[:, None]
         return _placed(down, across, fits, height, width, generator) * fits.any(1, keepdim=True)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         out = images.clone() if images.is_floating_point() else as_float(images)
         erased = [(i, box) for i, box in enumerate(boxes) if box[2] * box[3]]
@@ -241,24 +217,24 @@ class RandomErasing(ImageTransform):
 
 
 @dataclass(frozen=True)
-class Resize(ImageTransform):
+class Resize(Named):
     """Resize so that the shorter side becomes `shorter` and the other keeps the shape; bilinear with antialiasing."""
 
     shorter: int = setting(256, "length of the shorter side", low=1)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         least = min(height, width)
         return laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
 
 
 @dataclass(frozen=True)
-class CentreCrop(ImageTransform):
+class CentreCrop(Named):
     """Cut size x size from the middle."""
 
     size: int = setting(224, "height and width of the result", low=1)
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         if min(height, width) < self.size:
             raise DataError(f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize first.")

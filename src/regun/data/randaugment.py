@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regun.data.augment import ImageTransform, block_size, grey, laid_out
+from regun.data.augment import Named, block_size, grey, laid_out
 from regun.errors import DataError, SettingsError
 from regun.settings import setting
 
@@ -25,7 +25,7 @@ SIGNED = frozenset(
 
 
 @dataclass(frozen=True)
-class RandAugment(ImageTransform):
+class RandAugment(Named):
     """Apply `n` operations in turn to each sample, each drawn uniformly, with a random sign where it has one."""
 
     n: int = setting(2, "operations a sample", low=0)
@@ -54,7 +54,7 @@ class RandAugment(ImageTransform):
             "Solarize": 255 * (self.bins - 1 - self.magnitude) / (self.bins - 1),
         }
 
-    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if images.dtype != torch.uint8:
             raise DataError(f"RandAugment needs uint8 images, but got {images.dtype}; put it before float transforms.")
         strengths = self.strengths(images.shape[2], images.shape[3])
