@@ -122,6 +122,11 @@ def test_description_is_json_and_tells_settings_apart(transform: Transform) -> N
     assert PadCrop(3).describe() != PadCrop(4).describe() == {"transform": "PadCrop", "padding": 4}
 
 
+@pytest.mark.parametrize("transform", EVERY, ids=name)
+def test_an_empty_batch_stays_empty(transform: Transform) -> None:
+    assert transform(pictures(2)[:0], generator(0)).shape[:2] == (0, 3)
+
+
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     images = pictures(10)
     whole = [t(images, generator(6)) for t in (ColorJitter(), RandAugment())]

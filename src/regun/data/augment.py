@@ -19,7 +19,7 @@ from regun.errors import DataError, SettingsError
 from regun.settings import check, setting, to_json
 
 GREY_WEIGHTS = (0.2989, 0.587, 0.114)
-BLOCK = 2**16  # pixels
+BLOCK = 2**17  # pixels worked on at a time
 CONTRAST, SATURATION, HUE = 1, 2, 3  # brightness is 0
 
 
@@ -40,7 +40,7 @@ def grey(planes: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def block_size(images: Tensor) -> int:
-    """How many images to work on at a time, so that intermediate results stay in the cache."""
+    """How many images to work on at a time: few enough for the cache, enough to be worth the calls."""
     return max(1, BLOCK // (images.shape[2] * images.shape[3]))
 
 
@@ -79,6 +79,8 @@ class PadCrop(Named):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, channels, height, width = images.shape
+        if not count:
+            return images.clone()
         offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         last = channels_last(images)
         # A line of a crop is contiguous in memory, W x C numbers of channels-last images and W of others: so the crop
@@ -147,7 +149,7 @@ class ColorJitter(Named):
         shift, back = amounts[order, HUE].to(images.device), order.argsort().to(images.device)
         order = order.to(images.device)
         planes, spare = work[: images.shape[1], : len(images)], work[images.shape[1] :, : len(images)]
-        planes.copy_(_take(images, order).transpose(0, 1)).div_(1 if images.is_floating_point() else 255)
+        planes.copy_(_take(images, order).transpose(0, 1)).mul_(1 if images.is_floating_point() else 1 / 255)
         blends = blends.index_select(2, order)
         for turn, start in enumerate(had_hue[:3]):
             _blend(planes[:, start:], blends[turn, :, start:], spare[0, start:])
