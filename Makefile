@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/regun demo --store demo/store
+	$(BIN)/regun demo --store demo/store --out demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+for folder in (".", "study"):
+    sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

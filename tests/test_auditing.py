@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from regun import auditing
-from regun.auditing import Models, audit_models, find_retrained, split_signals
+from regun.auditing import Judging, Models, audit_models, find_retrained, split_signals
 from regun.cli import main
 from regun.errors import AuditError
 from regun.splits import Request, make_splits
@@ -64,12 +64,12 @@ def test_retrained_models_are_indistinguishable_and_the_base_is_not(world: World
     called = []
     for number, target in enumerate(world.retrained):  # each in turn is judged by the five others
         retrain, *others = [a for k, a in enumerate(world.retrained) if k != number]
-        again = audit_models(Models(target, retrain, tuple(others)), data, splits, world.store, bootstrap=0)
+        again = audit_models(Models(target, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=0))
         called.append(again.verdict in ("indistinguishable", "borderline"))
         assert 40 < again.numbers["rmia_auc"].value < 60
     assert sum(called) >= 5  # the limit lets one retrained model in some dozens be called distinguishable
     retrain, *others, _ = world.retrained
-    base = audit_models(Models(world.base, retrain, tuple(others)), data, splits, world.store, bootstrap=200)
+    base = audit_models(Models(world.base, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=200))
     assert base.verdict == "distinguishable"
     assert base.numbers["rmia_auc"].value > 60
     assert base.numbers["forget_acc"].value == 100
@@ -79,7 +79,7 @@ def test_retrained_models_are_indistinguishable_and_the_base_is_not(world: World
 def test_signals_and_evaluations_are_computed_once(world: World, monkeypatch) -> None:
     data, splits = world.setup()
     models = Models(world.unlearned, world.retrained[0], tuple(world.retrained[1:4]))
-    first = audit_models(models, data, splits, world.store, bootstrap=50)
+    first = audit_models(models, data, splits, world.store, how=Judging(bootstrap=50))
     monkeypatch.setattr(auditing, "eval_logits", lambda *_: pytest.fail("a model ran again"))
     assert set(split_signals(world.unlearned, data, splits, world.store)) == {
         "retain",
@@ -89,7 +89,7 @@ def test_signals_and_evaluations_are_computed_once(world: World, monkeypatch) ->
         "heldout",
     }
     monkeypatch.setattr(auditing, "evaluate", lambda *_, **__: pytest.fail("evaluated again"))
-    assert audit_models(models, data, splits, world.store, bootstrap=50) == first
+    assert audit_models(models, data, splits, world.store, how=Judging(bootstrap=50)) == first
 
 
 def test_references_that_saw_the_forget_set_are_refused(world: World) -> None:

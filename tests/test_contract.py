@@ -131,3 +131,35 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     )
     assert kept == pytest.approx(max(scores))
     assert watched.seen == set(SPLITS.retain) | set(SPLITS.val)
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.6])
+@pytest.mark.parametrize("name", method_names())
+def test_the_planned_work_is_the_work_done(name: str, fraction: float) -> None:
+    """Steps to the last one; samples as an estimate that an attack, whose length nobody knows, may exceed."""
+    splits = make_splits(DIGITS.labels, Request.random(fraction), reserve(DIGITS.labels, 0))
+    method = get_method(name)
+    few = {k: v for k, v in {"epochs": 2, "batch_size": 100, "ascent_epochs": 1}.items() if k in vars(method.config())}
+    config = method.configure({**SMALL.get(name, {}), **few}, None)
+    job = Job(private_copy(MODELS["cnn"]()[0], DEVICE), DIGITS, splits, 1, DEVICE)
+    cost = unlearn_job(job, method, config).cost
+    planned = method.planned(config, len(splits.forget), len(splits.retain))
+    assert planned is not None
+    assert planned.steps == cost.steps
+    if name == "amun":
+        assert planned.samples <= cost.backward
+    else:
+        assert planned.samples == pytest.approx(cost.backward, rel=0.1)
+
+
+def test_a_budget_replaces_the_planned_steps() -> None:
+    method = get_method("regun")
+    config = method.configure({}, None)
+    own = method.planned(config, 4500, 36000)
+    assert own is not None
+    assert (own.steps, own.samples) == (360, 10 * 4500 + round(360 * 36000 / 282))
+    budgeted = method.planned(config, 4500, 36000, Budget(steps=90))
+    assert budgeted is not None
+    assert budgeted.steps == 90
+    assert get_method("ssd").planned(get_method("ssd").configure({}, None), 10, 90, Budget(steps=90)).steps == 0
+    assert get_method(lambda job: None).planned(None, 10, 90) is None

@@ -4,7 +4,6 @@ Belongs here: cached signals, cached evaluations, finding the retrained models t
 Does not: any number (see evaluate), any unlearning. May import: evaluate, pipeline's models, store, forward.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from regun.data.examples import Data, Examples, Indices
 from regun.errors import AuditError
-from regun.evaluate import Evaluation, Risk, evaluate, risk_list
+from regun.evaluate import Evaluation, NoiseFloor, Risk, evaluate, noise_floor, risk_list
 from regun.evaluate.signals import Signals
 from regun.forward import eval_logits
 from regun.pipeline import load_model
@@ -34,17 +33,22 @@ class Models:
     references: tuple[Artefact, ...] = ()
 
 
+def signals_inputs(artefact: Artefact, examples: Examples, indices: Indices) -> dict[str, Any]:
+    """What decides the signals of a model on some examples: their content key."""
+    return {
+        "weights": artefact.info["weights"],
+        "model": artefact.inputs["model"],
+        "data": examples.digest,
+        "inputs": _evaluated(examples),
+        "indices": digest(indices),
+    }
+
+
 def cached_signals(
     artefact: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device | str = "cpu"
 ) -> Signals:
     """The model's signals on `indices`, from the store or from one forward pass."""
-    inputs = {
-        "weights": artefact.info["weights"],
-        "model": artefact.inputs["model"],
-        "data": examples.digest,
-        "inputs": {k: v for k, v in examples.describe_inputs().items() if k != "train"},
-        "indices": digest(indices),
-    }
+    inputs = signals_inputs(artefact, examples, indices)
 
     def make(slot: Slot) -> Made:
         logits = eval_logits(load_model(artefact, device), examples, indices, device)
@@ -60,6 +64,14 @@ def split_signals(
     artefact: Artefact, data: Data, splits: Splits, store: Store, device: torch.device | str = "cpu"
 ) -> dict[str, Signals]:
     """Signals on retain, forget, test and, where they exist, validation and held-out."""
+    return {
+        name: cached_signals(artefact, examples, indices, store, device)
+        for name, (examples, indices) in audited_parts(data, splits).items()
+    }
+
+
+def audited_parts(data: Data, splits: Splits) -> dict[str, tuple[Examples, Indices]]:
+    """Which examples an audit looks at, by split; those that exist."""
     parts: dict[str, tuple[Examples, Indices]] = {
         "retain": (data.train, splits.retain),
         "forget": (data.train, splits.forget),
@@ -67,11 +79,7 @@ def split_signals(
         "val": (data.train, splits.val),
         "heldout": (data.train, splits.heldout),
     }
-    return {
-        name: cached_signals(artefact, examples, indices, store, device)
-        for name, (examples, indices) in parts.items()
-        if len(indices)
-    }
+    return {name: part for name, part in parts.items() if len(part[1])}
 
 
 def find_retrained(store: Store, base: Artefact, splits: Splits) -> list[Artefact]:
@@ -100,47 +108,82 @@ def refuse_unfit_references(models: Models, splits: Splits) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Judging:
+    """How an audit is made: by which attacks, with how many resamples, from which seed."""
+
+    attacks: tuple[str, ...] | None = None
+    bootstrap: int = 1000
+    seed: int = 0
+
+
+def evaluation_inputs(models: Models, data: Data, splits: Splits, how: Judging) -> dict[str, Any]:
+    """What decides an evaluation: its content key."""
+    return {
+        "target": models.target.info["weights"],
+        **floor_inputs(models, data, splits, how),
+        "bootstrap": how.bootstrap,
+    }
+
+
+def floor_inputs(models: Models, data: Data, splits: Splits, how: Judging) -> dict[str, Any]:
+    """What decides a noise floor: its content key."""
+    return {
+        "version": EVALUATION_VERSION,
+        "retrain": models.retrain.info["weights"] if models.retrain else None,
+        "references": [r.info["weights"] for r in models.references],
+        "data": [data.train.digest, data.test.digest],
+        "inputs": _evaluated(data.train),
+        "splits": splits.digest,
+        "attacks": list(how.attacks) if how.attacks is not None else None,
+        "seed": how.seed,
+    }
+
+
 def audit_models(
     models: Models,
     data: Data,
     splits: Splits,
     store: Store,
     device: torch.device | str = "cpu",
-    *,
-    attacks: Sequence[str] | None = None,
-    bootstrap: int = 1000,
-    seed: int = 0,
+    how: Judging | None = None,
 ) -> Evaluation:
     """The evaluation of the target, from the store or computed from signals that are computed once."""
+    how = how or Judging()
     refuse_unfit_references(models, splits)
-    inputs: dict[str, Any] = {
-        "version": EVALUATION_VERSION,
-        "target": models.target.info["weights"],
-        "retrain": models.retrain.info["weights"] if models.retrain else None,
-        "references": [r.info["weights"] for r in models.references],
-        "data": [data.train.digest, data.test.digest],
-        "inputs": {k: v for k, v in data.train.describe_inputs().items() if k != "train"},
-        "splits": splits.digest,
-        "attacks": list(attacks) if attacks is not None else None,
-        "bootstrap": bootstrap,
-        "seed": seed,
-    }
 
     def make(slot: Slot) -> Made:
-        def of(artefact: Artefact) -> Mapping[str, Signals]:
-            return split_signals(artefact, data, splits, store, device)
-
         found = evaluate(
-            of(models.target),
-            of(models.retrain) if models.retrain else None,
-            [of(r) for r in models.references],
-            attacks=attacks,
-            bootstrap=bootstrap,
-            seed=seed,
+            split_signals(models.target, data, splits, store, device),
+            split_signals(models.retrain, data, splits, store, device) if models.retrain else None,
+            [split_signals(r, data, splits, store, device) for r in models.references],
+            attacks=how.attacks,
+            bootstrap=how.bootstrap,
+            seed=how.seed,
+            floor=cached_floor(models, data, splits, store, device, how) or False,
         )
         return Made({}, {"model": models.target.key, "data_name": data.name, "evaluation": found.to_json()})
 
+    inputs = evaluation_inputs(models, data, splits, how)
     return Evaluation.from_json(store.make("evaluation", inputs, make).info["evaluation"])
+
+
+def cached_floor(
+    models: Models, data: Data, splits: Splits, store: Store, device: torch.device | str, how: Judging
+) -> NoiseFloor | None:
+    """The noise floor of the retrained models, once for all that are judged by them; None if there are too few."""
+    retrain = models.retrain
+    if retrain is None or len(models.references) < 2:
+        return None
+
+    def make(slot: Slot) -> Made:
+        others = [split_signals(r, data, splits, store, device) for r in models.references]
+        truth = split_signals(retrain, data, splits, store, device)
+        found = noise_floor(truth, others, attacks=how.attacks, seed=how.seed)
+        return Made({}, {"model": retrain.key, "data_name": data.name, "floor": found.to_json()})
+
+    inputs = floor_inputs(models, data, splits, how)
+    return NoiseFloor.from_json(store.make("floor", inputs, make).info["floor"])
 
 
 def risks(models: Models, data: Data, splits: Splits, store: Store, device: torch.device | str = "cpu") -> list[Risk]:
@@ -148,3 +191,8 @@ def risks(models: Models, data: Data, splits: Splits, store: Store, device: torc
     target = split_signals(models.target, data, splits, store, device)
     others = [split_signals(r, data, splits, store, device) for r in models.references]
     return risk_list(target, others)
+
+
+def _evaluated(examples: Examples) -> dict[str, Any]:
+    """The input pipeline as far as evaluation goes."""
+    return {k: v for k, v in examples.describe_inputs().items() if k != "train"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from regun.auditing import Models, audit_models, find_retrained, risks
-from regun.cli.options import Problems, Setup, read_device, read_request, read_setup, setup_of, use_threads
+from regun.auditing import Judging, Models, audit_models, find_retrained, risks
+from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
 from regun.cli.terminal import Display, emit, table
 from regun.data.examples import Data
 from regun.errors import AuditError, RegunError
@@ -17,6 +17,7 @@ from regun.methods import get_method
 from regun.models import ModelSpec, build_model
 from regun.pipeline import Training, Watch, import_model, import_state
 from regun.recipes import Recipe
+from regun.setup import Setup, read_request
 from regun.shadows import Shadowed, audit_by_shadows
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store
@@ -56,13 +57,13 @@ def run(args: argparse.Namespace) -> int:
     if store is None or device is None or setup is None:
         return 2
     display = Display("audit", args.quiet)
-    data, kept = setup.load(display)
+    data, kept = load(setup, display)
     splits = _splits(args, found, data, kept)
     target = found or _outside_target(args.target, data, splits, setup, store)
     models = _models(args, target, base, splits, store)
     display.note(_who(models))
-    names = args.attacks.split(",") if args.attacks else None
-    evaluation = audit_models(models, data, splits, store, device, attacks=names, bootstrap=args.bootstrap)
+    names = tuple(args.attacks.split(",")) if args.attacks else None
+    evaluation = audit_models(models, data, splits, store, device, Judging(names, args.bootstrap))
     shadowed = _by_shadows(args, target, base, data, splits, store, device) if args.shadows else None
     if args.risks:
         _write_risks(Path(args.risks), models, data, splits, store, device)

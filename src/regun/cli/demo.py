@@ -1,101 +1,62 @@
 """`regun demo`: the whole job on data that ships with a dependency."""
 
 import argparse
-from typing import Any
+import os
+from pathlib import Path
 
-import torch
-
-from regun.auditing import Models, audit_models
-from regun.cli.terminal import Display, emit, table
-from regun.data.catalogue import DataSpec, load_data
-from regun.evaluate import Evaluation
-from regun.job import Budget
-from regun.methods import read_method
-from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, Watch, train_model, unlearn_model
-from regun.recipes import RECIPES
-from regun.splits import Indices, Request, make_splits, reserve
-from regun.store import Artefact, Store
-
-FORGET, REFERENCES, STEPS = 0.1, 4, 90
-METHODS = (
-    "regun@wide_retain,lr=0.05,w=0.97",
-    "finetune,lr=0.05,batch_size=64",
-    "neggrad,lr=0.001,batch_size=16",
-    "neggrad_plus,lr=0.02,w=0.9,batch_size=32",
-    "l1_sparse,lr=0.05,gamma=5e-05,batch_size=64",
-    "ssd",
-    "salun,lr=0.05,w=0.97,batch_size=32",
-    "amun,lr=0.01,batch_size=64",
-    "lur,lr=0.01,w=0.95,batch_size=32",
-    "scrub,lr=0.05,batch_size=64",
-)
-"""Settings that `benchmarks/compare.py --steps 90` chose on the validation split."""
-
-COLUMNS = {
-    "retain": "retain_acc",
-    "forget": "forget_acc",
-    "test": "test_acc",
-    "RMIA": "rmia_auc",
-    "Gap RFTP": "gap_rftp",
-}
+from regun.cli.options import use_threads
+from regun.cli.study import carry_out, write_all
+from regun.study.collect import collect
+from regun.study.engines import Engine, InProcess, Processes
+from regun.study.formats import render
+from regun.study.results import Results
+from regun.study.spec import read_study
+from regun.study.table import make_table
+from regun.study.tradeoff import points_only
+from regun.study.workshop import Place, Workshop
 
 
 def run(args: argparse.Namespace) -> int:
-    torch.set_num_threads(1)  # the model is tiny: a second thread only costs
-    store, cpu = Store(args.store), torch.device("cpu")
-    data = load_data(DataSpec("digits"), "digits")
-    kept = reserve(data.train.labels, 0)
-    splits = make_splits(data.train.labels, Request.random(FORGET), kept)
-
-    def train(what: str, indices: Indices, seed: int) -> Artefact:
-        display = Display(f"train {what}", args.quiet)
-        training = Training(data, indices, ModelSpec("cnn"), RECIPES["digits"], seed)
-        about: dict[str, Any] = {"role": what.split()[0], "preset": "digits", "data_settings": {}}
-        about |= {"split_seed": 0, "heldout": 0.1, "val": 0.1, "stratified": False}
-        return train_model(training, store, cpu, about=about, watch=Watch(lambda e, _: display.epoch(e)))
-
-    base = train("base", kept.base, 0)
-    retrained = [train(f"retrain {n + 1} of {REFERENCES + 1}", splits.retain, n) for n in range(REFERENCES + 1)]
-    found: dict[str, tuple[Artefact, Evaluation]] = {}
-    for text in ("base", *METHODS):
-        target = base
-        if text != "base":
-            display = Display(f"unlearn {text}", args.quiet)
-            run = Unlearning(base, data, splits, *read_method(text), 0, Budget(steps=STEPS))
-            target = unlearn_model(run, store, cpu, about={}, watch=Watch(lambda e, _, d=display: d.epoch(e)))
-        models = Models(target, retrained[0], tuple(retrained[1:]))
-        found[text] = (target, audit_models(models, data, splits, store, cpu))
+    """The study `digits`, with what to do next."""
+    study = read_study("digits")
+    out = Path(args.out) if args.out else Path(args.store) / "studies" / study.name
+    workshop = Workshop(study, Place(str(Path(args.store).resolve())))
+    ran = carry_out(workshop, _engine(workshop), out, quiet=args.quiet)
+    results = collect(workshop, ran.failed)
+    paths = write_all(workshop, results, points_only(results), out)
+    made = make_table(results)
     if args.json:
-        emit({text: {"key": a.key, **e.to_json()} for text, (a, e) in found.items()})
-    else:
-        _print(found, len(splits.forget), args.store)
-    return 0
+        print(render(made, "json"), end="")
+        return 1 if ran.failed else 0
+    _explain(results)
+    print(render(made))
+    print(f"report  {paths[0]}")
+    print(f"figure  {out / 'tradeoff.svg'}")
+    _next(results, args.store)
+    return 1 if ran.failed else 0
 
 
-def _print(found: dict[str, tuple[Artefact, Evaluation]], forgotten: int, store: str) -> None:
-    first = next(iter(found.values()))[1]
-    rows = [["Retrain", *(_cell(first.retrain.get(name)) for name in COLUMNS.values()), "", "", "the target"]]
-    for text, (artefact, evaluation) in found.items():
-        title = artefact.info.get("title", "Base (nothing forgotten)")
-        cost = artefact.info["cost"]
-        numbers = [_cell(evaluation.numbers[name].value) for name in COLUMNS.values()]
-        verdict = "diverged" if artefact.info.get("diverged") else evaluation.verdict or ""
-        spent = ["", ""] if text == "base" else [str(cost["steps"]), f"{cost['seconds']:.1f}"]
-        rows.append([title, *numbers, *spent, verdict])
-    floor = first.gaps["gap_rftp"]
+def _engine(workshop: Workshop) -> Engine:
+    use_threads(1)  # the model is tiny: a second thread only costs, a second worker does not
+    return Processes(workshop, 2, 1) if (os.cpu_count() or 1) > 1 else InProcess(workshop)
+
+
+def _explain(results: Results) -> None:
+    sizes = results.blocks[0].sizes
     print(
-        f"\n{forgotten} of the digits are to be forgotten; how far is each method from a model that never saw them?\n"
+        f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How far is "
+        f"each method from a model that never saw them (Retrain)?\n"
     )
-    print(table(["method", *COLUMNS, "steps", "seconds", "from retraining"], rows))
-    apart = f"{floor.floor_mean:.2f} apart in Gap RFTP (at most {floor.floor_largest:.2f})"
-    print(f"\nTwo retrained models are {apart}: the noise floor.")
-    print("Accuracies and RMIA AUC in %; good is Retrain's value. Gap RFTP is the mean distance to Retrain; good is 0.")
-    key = next(iter(a for t, (a, _) in found.items() if t != "base")).key[:12]
-    print(f"\nNext: regun audit {key} --store {store}        every number with its interval and meaning")
-    print("      regun methods regun                       what can be set")
-    print("      README.md                                 how to use it on your own model")
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _next(results: Results, store: str) -> None:
+    regun = next(entry for entry in results.blocks[0].entries if entry.kind == "method")
+    lines = {
+        f"regun audit {regun.runs[0].key[:12]} --store {store}": "every number with its interval and meaning",
+        f"regun tradeoff digits --store {store}": "sweep the weight of the retain loss",
+        "regun study show digits > mine.toml": "a study of your own to change and run",
+        "regun methods regun": "what can be set",
+        "README.md": "how to use it on your own model",
+    }
+    width = max(map(len, lines))
+    print("\nNext:\n" + "\n".join(f"  {command.ljust(width)}  {what}" for command, what in lines.items()))

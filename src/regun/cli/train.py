@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from regun.auditing import cached_signals
-from regun.cli.options import Problems, read_device, read_request, read_setup, trained_on, use_threads
+from regun.cli.options import Problems, load, read_device, read_setup, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data
 from regun.evaluate.metrics import accuracy
 from regun.job import Budget
 from regun.pipeline import Training, Watch, train_model
+from regun.setup import read_request, trained_on
 from regun.splits import Reserve
 from regun.store import Artefact, Store
 
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if setup is None or device is None or store is None:
         return 2
     display = Display("train", args.quiet)
-    data, kept = setup.load(display)
+    data, kept = load(setup, display)
     training = Training(data, trained_on(data, kept, request), setup.model, setup.recipe, args.seed, budget)
     known = store.has("model", store.key("model", training.inputs(device)))
     role = "base" if request is None else "retrain"

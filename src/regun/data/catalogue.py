@@ -31,6 +31,14 @@ DATA_SETS: dict[str, str] = {
 }
 
 
+FULL_SIZES: dict[str, tuple[int, int]] = {
+    "digits": (1437, 360),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "tiny-imagenet": (100_000, 10_000),
+}
+"""Training and test images of the complete data sets, for planning without them."""
+
 USERS: dict[str, tuple[str, ...]] = {
     "root": ("cifar10", "cifar100", "tiny-imagenet", "folder"),
     "download": ("cifar10", "cifar100"),
@@ -95,6 +103,8 @@ def load_data(spec: DataSpec, preset: str, on_progress: Callable[[int, int], Non
             fetch_cifar(root, classes, on_progress=on_progress)
         data = load_cifar(root, classes, inputs)
     else:
+        inside = root / "tiny-imagenet-200"  # as its archive unpacks
+        root = inside if spec.name == "tiny-imagenet" and inside.is_dir() else root
         cache = Path(settings.cache) if settings.cache else None
         data = load_image_folder(root, inputs, image_size=settings.image_size, cache=cache, on_progress=on_progress)
     return dataclasses.replace(

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError, unknown
-from regun.job import Job
-from regun.methods._contract import Needs, Search
+from regun.job import Budget, Job
+from regun.methods._contract import Needs, Search, Work
 from regun.plugins import find_function, find_module
 from regun.seeds import digest
 from regun.settings import bind, parse_spec, to_json
@@ -41,6 +41,20 @@ class Method:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     search: Search = field(default_factory=dict[str, Any])
     source: str | None = None
+    work: Callable[[Any, int, int], Work] | None = None
+
+    def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
+        """What a run on sets of these sizes will take; None for a method that does not tell."""
+        if self.work is None:
+            return None
+        own = self.work(config, forget, retain)
+        if budget is None or not own.steps:
+            return own
+        each = own.samples / own.steps
+        if budget.steps is not None:
+            return Work(budget.steps, round(budget.steps * each))
+        samples = budget.samples or 0
+        return Work(round(samples / each), samples)
 
     def configure(
         self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
@@ -74,17 +88,23 @@ def get_method(method: str | Callable[..., Any]) -> Method:
     raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
 
 
-def read_method(text: str, family: str = "resnet", recipe: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
+def read_method(
+    text: str,
+    family: str = "resnet",
+    recipe: Mapping[str, Any] | None = None,
+    under: Mapping[str, Any] | None = None,
+) -> tuple[Method, Any]:
     """`name`, `name@preset`, `name@preset,key=value,...` to a method and its settings.
 
     Without a preset, a method takes the paper's settings for the model's `family`; Retrain takes the base's `recipe`.
+    Settings in `under` (tuned ones, say) are over those and under what the text itself says.
     """
     spec, values = parse_spec(text)
     name, _, preset = spec.partition("@")
     method = get_method(name)
     usual = family if family in method.presets else None
     return method, method.configure(
-        values, preset or usual, recipe if method.name == "retrain" and not preset else None
+        {**(under or {}), **values}, preset or usual, recipe if method.name == "retrain" and not preset else None
     )
 
 
@@ -103,6 +123,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         getattr(module, "PRESETS", {}),
         getattr(module, "SEARCH", {}),
         None if own else digest(inspect.getsource(module)),
+        getattr(module, "work", None),
     )
 
 

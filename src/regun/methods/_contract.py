@@ -1,6 +1,6 @@
 """What a method file exports besides `unlearn(job, config)`.
 
-Belongs here: `Needs`, search ranges, and the defaults the paper shares between methods. Does not: any method.
+Belongs here: `Needs`, `Work`, search ranges, and the defaults the paper shares between methods. Does not: any method.
 May import: nothing of regun.
 """
 
@@ -32,6 +32,29 @@ class Range:
     low: float
     high: float
     log: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run will take: optimizer steps, and samples through backward passes (an estimate)."""
+
+    steps: int
+    samples: int
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.steps + other.steps, self.samples + other.samples)
+
+
+def passes(epochs: int, examples: int, batch: int) -> Work:
+    """Epochs over one set."""
+    return Work(epochs * -(-examples // batch), epochs * examples)
+
+
+def paired_passes(epochs: int, forget: int, retain: int, batches: tuple[int, int], epoch: str) -> Work:
+    """Epochs of steps with a forget and a retain batch, ended as `streams.paired` ends them."""
+    first, second = -(-forget // batches[0]), -(-retain // batches[1])
+    steps = epochs * {"forget": first, "retain": second, "shorter": min(first, second)}[epoch]
+    return Work(steps, round(steps * (forget / first + retain / second)))
 
 
 Search = Mapping[str, Mapping[str, Choice | Range]]

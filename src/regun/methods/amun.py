@@ -24,7 +24,7 @@ from regun.errors import RegunError
 from regun.forward import in_eval_mode
 from regun.job import Job, Step
 from regun.methods._attack import Attack, View, find
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search, Work, paired_passes, passes
 from regun.models.calls import logits_of
 from regun.recipes import Updates
 from regun.settings import setting
@@ -69,6 +69,16 @@ class Config(Updates):
         "drop", "examples never fooled: dropped, or kept clean with their label", choices=("drop", "keep")
     )
     attack_batch: int = setting(256, "examples attacked at once", low=1)
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """An attack of at least one round, then epochs over the chosen sets; no attack is taken to fail."""
+    attack = Work(0, forget * (1 if config.freeze else config.steps))
+    if config.train_on == "weighted":
+        both = (config.batch_size, config.batch_size)
+        return attack + paired_passes(config.epochs, forget, retain, both, "shorter")
+    sizes = {"adv": forget, "forget": forget, "retain": retain}
+    return attack + passes(config.epochs, sum(sizes[n] for n in config.train_on.split("+")), config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

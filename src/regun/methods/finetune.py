@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from regun.data.examples import Indices
 from regun.job import Job
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search, Work, passes
 from regun.recipes import Updates
 from regun.seeds import generator
 from regun.settings import setting
@@ -32,6 +32,11 @@ class Config(Updates):
     """Settings of Finetune."""
 
     subset: bool = setting(False, "use only as many retain examples as there are forget examples, drawn once")
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over the retain set, or over as much of it as is forgotten."""
+    return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

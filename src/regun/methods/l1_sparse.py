@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from regun.gradients import trainable
 from regun.job import Job, Step
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
 from regun.methods.finetune import retained
 from regun.recipes import Updates
 from regun.settings import setting
@@ -41,6 +41,11 @@ class Config(Updates):
     gamma: float = setting(5e-4, "strength of the penalty", low=0)
     penalty: str = setting("decay", "strength over epochs", choices=("decay", "original", "constant", "growing"))
     subset: bool = setting(False, "use only as many retain examples as there are forget examples, drawn once")
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over the retain set, or over as much of it as is forgotten."""
+    return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

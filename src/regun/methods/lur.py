@@ -20,7 +20,7 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 from regun.errors import RegunError
 from regun.gradients import logits_with, summed_gradient, top_mask, trainable
 from regun.job import Job, Step
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search, Work, paired_passes
 from regun.models.calls import twice_differentiable
 from regun.recipes import Updates
 from regun.seeds import derive, generator, isolated
@@ -53,6 +53,12 @@ class Config(Updates):
     sparsity: float = setting(0.97, "share of eligible weights that is NOT re-initialised", low=0, high=1)
     layers: tuple[str, ...] = setting(("*",), "names of eligible parameters (patterns, separated by /)")
     prune_batches: int = setting(1, "forget batches the saliency is measured on", low=1)
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over both sets, the retain gradient of each step taken twice."""
+    both = paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), "shorter")
+    return both + Work(0, both.steps * min(retain, config.batch_size) + config.prune_batches * config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch.nn import functional
 
 from regun.job import Job
-from regun.methods._contract import Choice, Needs, Search
+from regun.methods._contract import Choice, Needs, Search, Work, passes
 from regun.recipes import Updates
 from regun.settings import setting
 from regun.streams import one_pass
@@ -33,6 +33,11 @@ class Config(Updates):
 
     epochs: int = setting(2, "passes over the forget set", low=0)
     lr: float = setting(5e-3, "learning rate", low=0)
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over the forget set."""
+    return passes(config.epochs, forget, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from regun.errors import SettingsError
 from regun.job import Job, Step
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes, passes
 from regun.recipes import Updates
 from regun.settings import setting
 from regun.streams import Stream, chained, one_pass, paired
@@ -45,6 +45,14 @@ class Config(Updates):
             raise SettingsError(
                 [f"neggrad_plus.ascent_epochs is {self.ascent_epochs}; at most epochs ({self.epochs})."]
             )
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over both sets, together or one after the other."""
+    if config.mode == "sequential":
+        after = passes(config.epochs - config.ascent_epochs, retain, config.batch_size)
+        return passes(config.ascent_epochs, forget, config.batch_size) + after
+    return paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), config.epoch)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -22,7 +22,7 @@ from regun.errors import RegunError, SettingsError
 from regun.forward import eval_features, eval_logits
 from regun.job import Job, Step, frozen_copy
 from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
 from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.recipes import Updates
 from regun.seeds import generator
@@ -76,6 +76,12 @@ class Config(Updates):
             problems.append(f"regun.m is {self.m}; selector nearest draws k neighbours an example: set k instead.")
         if problems:
             raise SettingsError(problems)
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over the forget set, with retain batches beside it."""
+    batches = (config.batch_size, config.retain_batch or config.batch_size)
+    return paired_passes(config.epochs, forget, retain, batches, "forget")
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from regun.errors import RegunError
 from regun.job import Job, Step
-from regun.methods._contract import Needs, Search
+from regun.methods._contract import Needs, Search, Work, passes
 from regun.recipes import RECIPES, Recipe
 from regun.seeds import isolated
 from regun.settings import to_json
@@ -30,6 +30,11 @@ PRESETS = {name: to_json(recipe) for name, recipe in RECIPES.items()}
 @dataclass(frozen=True)
 class Config(Recipe):
     """Settings of Retrain: a training recipe."""
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """The training recipe on the retain set."""
+    return passes(config.epochs, retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from regun.gradients import summed_gradient, top_mask
 from regun.job import Job, Step
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
 from regun.recipes import Updates
 from regun.seeds import generator
 from regun.settings import setting
@@ -40,6 +40,12 @@ class Config(Updates):
     keep: float = setting(0.5, "share of weights that may move", low=0, high=1)
     labels: str = setting("wrong", "random labels: wrong classes only, or all classes", choices=("wrong", "all"))
     epoch: str = setting("shorter", "what ends an epoch", choices=("shorter", "forget", "retain"))
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """The saliency of the forget set, then epochs over both sets."""
+    batches = (config.batch_size, config.batch_size)
+    return Work(0, forget) + paired_passes(config.epochs, forget, retain, batches, config.epoch)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

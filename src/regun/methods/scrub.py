@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.job import Job, Step, frozen_copy
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
 from regun.models.calls import logits_of
 from regun.recipes import Updates
 from regun.settings import setting
@@ -52,6 +52,12 @@ class Config(Updates):
     milestones: tuple[int, ...] = setting((3, 5, 9), "schedule steps: divide the rate by 10 at each of these epochs")
 
 
+def work(config: Config, forget: int, retain: int) -> Work:
+    """Epochs over the retain set, the first of them with a forget pass before."""
+    ascent = passes(min(_forget_epochs(config), config.epochs), forget, config.forget_batch or config.batch_size)
+    return ascent + passes(config.epochs, retain, config.batch_size)
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Alternate forget and retain passes."""
     teacher = frozen_copy(job.model)
@@ -76,5 +82,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
 def _stream(job: Job, config: Config) -> Stream:
     forget = one_pass(job, "forget", job.indices("forget"), config.forget_batch or config.batch_size)
     retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
-    first = config.forget_epochs if config.forget_epochs is not None else max(1, config.epochs // 2)
+    first = _forget_epochs(config)
     return chained(lambda epoch: [(forget, epoch), (retain, epoch)] if epoch < first else [(retain, epoch)])
+
+
+def _forget_epochs(config: Config) -> int:
+    return config.forget_epochs if config.forget_epochs is not None else max(1, config.epochs // 2)

@@ -14,7 +14,7 @@ import torch
 
 from regun.gradients import fisher_by_batch, fisher_by_example, trainable
 from regun.job import Job
-from regun.methods._contract import Needs, Range, Search
+from regun.methods._contract import Needs, Range, Search, Work
 from regun.settings import check, setting
 from regun.train import Fitted
 
@@ -37,6 +37,11 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self, "ssd")
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """One pass over everything and one over the forget set, without a step."""
+    return Work(0, retain + 2 * forget)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -1,0 +1,89 @@
+"""What people see while a study runs: what is being made, what is done, what is left, when it will end."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from regun.cli.terminal import duration
+from regun.study.plan import Plan
+
+
+class StudyProgress:
+    """A listener of a study: one line in place on a terminal, otherwise a line for each task that ends."""
+
+    def __init__(self, plan: Plan, *, quiet: bool = False) -> None:
+        self.plan, self.quiet = plan, quiet
+        self.live = sys.stderr.isatty()
+        self.started = time.monotonic()
+        self.over: set[str] = set()
+        self.found = 0
+        self.work = 0
+        self.running: dict[str, str] = {}
+        self.shown = 0.0
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if self.quiet:
+            return
+        kind, task = event["event"], event.get("task", "")
+        if kind == "planned":
+            self.over, self.found = set(event["found"]), len(event["found"])
+            self._line(f"{event['tasks']} tasks, {self.found} of them in the store")
+        elif kind in ("started", "step", "epoch", "trial", "resumed", "lost"):
+            self.running[task] = _where(event)
+            self._lively()
+        elif kind in ("finished", "failed"):
+            self._ended(task, event)
+
+    def close(self) -> None:
+        if self.live and self.shown and not self.quiet:
+            print(file=sys.stderr, flush=True)
+
+    def _ended(self, task_id: str, event: Mapping[str, Any]) -> None:
+        self.running.pop(task_id, None)
+        self.over.add(task_id)
+        task = self.plan.tasks[task_id]
+        self.work += task.work.samples if task.work else 0
+        if event["event"] == "failed":
+            self._line(f"FAILED {task.label}: {event['error'].strip().splitlines()[-1]}")
+        elif task.kind in ("train", "tune", "unlearn") or self.live:
+            spent = "found" if event.get("found") else duration(event.get("seconds", 0.0))
+            self._line(f"{task.label}: {spent}{self._left()}")
+
+    def _left(self) -> str:
+        left = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.over)
+        elapsed = time.monotonic() - self.started
+        if not self.work or not left:
+            return ""
+        return f"; {len(self.plan.tasks) - len(self.over)} tasks left, about {duration(left * elapsed / self.work)}"
+
+    def _lively(self) -> None:
+        now = time.monotonic()
+        if not self.live or now - self.shown < 0.2:
+            return
+        self.shown = now
+        what = " | ".join(f"{self.plan.tasks[t].label} {w}".rstrip() for t, w in list(self.running.items())[:2])
+        more = f" | {len(self.running) - 2} more" if len(self.running) > 2 else ""
+        text = f"[{len(self.over)}/{len(self.plan.tasks)}] {what}{more}{self._left()}"
+        print(f"\r\033[K{text[:150]}", end="", file=sys.stderr, flush=True)
+
+    def _line(self, text: str) -> None:
+        start = "\r\033[K" if self.live else ""
+        print(f"{start}[{len(self.over)}/{len(self.plan.tasks)}] {text}", file=sys.stderr, flush=True)
+        self.shown = 0.0
+
+
+def _where(event: Mapping[str, Any]) -> str:
+    match event["event"]:
+        case "step":
+            return f"epoch {event['epoch']}/{event['epochs']} step {event['step']}/{event['steps']}"
+        case "epoch":
+            return f"epoch {event['number']}/{event['epochs']} loss {event['loss']:.3f}"
+        case "trial":
+            return f"trial {event['number'] + 1}/{event['trials']} score {event['score']:.2f}"
+        case "resumed":
+            return f"going on at epoch {event['epoch']}"
+        case "lost":
+            return "begins again"
+        case _:
+            return ""

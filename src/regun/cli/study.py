@@ -1,0 +1,332 @@
+"""`regun study list|show|plan|run|table|report` and `regun tradeoff`."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from regun.cli.options import Problems, read_device, use_threads
+from regun.cli.progress import StudyProgress
+from regun.cli.terminal import duration, emit, table
+from regun.data.catalogue import FULL_SIZES
+from regun.errors import RegunError, SettingsError
+from regun.settings import parse_spec
+from regun.setup import read_request
+from regun.study.collect import collect
+from regun.study.engines import Engine, InProcess, Processes
+from regun.study.estimate import measured_speed, remembered_speed, seconds_left
+from regun.study.formats import render
+from regun.study.on_ray import OnRay
+from regun.study.outputs import write_figures, write_report, write_tables, write_text
+from regun.study.paper import paper_numbers
+from regun.study.plan import Plan, labels_of_size, plan_study, request_label
+from regun.study.results import Results, TradeOff
+from regun.study.run import Ran, run_study
+from regun.study.spec import Study, builtin_names, read_study
+from regun.study.table import make_table
+from regun.study.tracking import Tracking, open_trackers
+from regun.study.tradeoff import WEIGHTS, points_only, sweep, tradeoffs
+from regun.study.workshop import Place, Workshop
+from regun.tuned import format_settings
+
+
+def list_studies(args: argparse.Namespace) -> int:
+    """The built-in studies."""
+    found = {name: read_study(name) for name in builtin_names()}
+    if args.json:
+        emit({name: study.to_json() for name, study in found.items()})
+        return 0
+    rows = [
+        [name, study.title, ", ".join(map(request_label, study.forget)), str(len(study.seeds)), str(len(study.methods))]
+        for name, study in found.items()
+    ]
+    print(table(["study", "what", "forget", "seeds", "methods"], rows))
+    print("\nregun study show NAME > mine.toml gives you one to change; regun study run mine.toml runs it.")
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """A study's file, as it is."""
+    study = read_study(args.study)
+    if args.json:
+        emit(study.to_json())
+    elif args.study in builtin_names():
+        print((resources.files("regun.study") / "builtin" / f"{args.study}.toml").read_text(), end="")
+    else:
+        print(Path(args.study).expanduser().read_text(), end="")
+    return 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
+    study = _chosen(args)
+    workshop = _workshop(args, study) if _data_are_here(args, study) else None
+    found = workshop.plan if workshop else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if workshop.done(task)} if workshop else set[str]()
+    speed = remembered_speed(study, workshop.store) if workshop else None
+    if workshop and args.probe:
+        use_threads(args.threads or study.threads)
+        speed = measured_speed(workshop)
+    result = _plan_json(found, done, speed, exact=workshop is not None)
+    emit(result) if args.json else _print_plan(study, result)
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make what is missing, then the tables and the report; the exit code is 1 if something failed."""
+    study = _chosen(args)
+    workshop = _workshop(args, study)
+    out = _out(args, study)
+    ran = _carry_out(args, workshop, out)
+    results = collect(workshop, ran.failed)
+    found = _swept_before(workshop) or points_only(results)
+    paths = write_all(workshop, results, found, out)
+    _show_results(args, results, found, paths, ran)
+    return 1 if ran.failed else 0
+
+
+def show_table(args: argparse.Namespace) -> int:
+    """The table of what has been made so far."""
+    study = _chosen(args)
+    results = collect(_workshop(args, study))
+    paper = paper_numbers(args.as_study or study.name) if args.paper else None
+    made = make_table(results, extra=args.columns.split(",") if args.columns else (), paper=paper)
+    text = render(made, args.format, args.wide)
+    if args.out:
+        print(write_text(Path(args.out), text), file=sys.stderr)
+    else:
+        print(text, end="")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """The report of what has been made so far."""
+    study = _chosen(args)
+    workshop = _workshop(args, study)
+    results = collect(workshop)
+    found = _swept_before(workshop) or points_only(results)
+    path = Path(args.out) if args.out else _out(args, study) / "report.html"
+    print(write_report(workshop, results, found, path))
+    return 0
+
+
+def tradeoff(args: argparse.Namespace) -> int:
+    """The sweep of w and its figure."""
+    study = _chosen(args)
+    weights = _weights(args.w) if args.w else WEIGHTS
+    before = _workshop(args, study)
+    if study.tune:
+        study = _frozen(args, before)
+    swept = _workshop(args, sweep(study, weights))
+    out = Path(args.out) if args.out else _out(args, study)
+    ran = _carry_out(args, swept, out)
+    found = tradeoffs(study, collect(swept, ran.failed), weights)
+    paths = write_figures(found, out)
+    if args.json:
+        emit({"tradeoffs": [_tradeoff_json(t) for t in found], "files": [str(p) for p in paths], "failed": ran.failed})
+    else:
+        _print_tradeoffs(found)
+        print("\n" + "\n".join(str(path) for path in paths))
+    return 1 if ran.failed else 0
+
+
+def _chosen(args: argparse.Namespace) -> Study:
+    """The study, or the part of it that --seeds and --forget choose."""
+    study, problems = read_study(args.study), Problems()
+    if args.seeds:
+        picked = problems.attempt(lambda: tuple(_whole(text, "--seeds") for text in args.seeds.split(",")))
+        study = replace(study, seeds=picked or study.seeds)
+    if args.forget:
+        texts = tuple(args.forget.split(","))
+        for text in texts:
+            problems.attempt(lambda t=text: read_request(t))
+        study = replace(study, forget=texts)
+    problems.stop_if_any()
+    return study
+
+
+def _workshop(args: argparse.Namespace, study: Study) -> Workshop:
+    device = read_device(args.device)
+    place = Place(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
+    return Workshop(study, place)
+
+
+def _out(args: argparse.Namespace, study: Study) -> Path:
+    out = getattr(args, "out", None)
+    return Path(out) if out and not out.endswith(".html") else Path(args.store) / "studies" / study.name
+
+
+def carry_out(workshop: Workshop, engine: Engine, out: Path, *, track: Sequence[str] = (), quiet: bool = False) -> Ran:
+    """Run the study with progress for people and its numbers streaming to `out`."""
+    tracking = Tracking(workshop, out, open_trackers(track, workshop.study.name, out))
+    progress = StudyProgress(workshop.plan, quiet=quiet)
+
+    def listen(event: Mapping[str, Any]) -> None:
+        tracking(event)
+        progress(event)
+
+    try:
+        return run_study(workshop, engine, listen)
+    finally:
+        tracking.close()
+        progress.close()
+
+
+def _carry_out(args: argparse.Namespace, workshop: Workshop, out: Path) -> Ran:
+    track = args.track.split(",") if args.track else ()
+    return carry_out(workshop, _engine(args, workshop), out, track=track, quiet=args.quiet)
+
+
+def _engine(args: argparse.Namespace, workshop: Workshop) -> Engine:
+    threads = args.threads or workshop.study.threads
+    if args.engine == "ray":
+        return OnRay(workshop, args.address, args.workers, threads)
+    if args.address:
+        raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
+    if (args.workers or 1) == 1:
+        use_threads(threads)
+        return InProcess(workshop)
+    return Processes(workshop, args.workers, threads)
+
+
+def write_all(workshop: Workshop, results: Results, found: Sequence[TradeOff], out: Path) -> list[Path]:
+    """Report, tables, figures and, if the study tuned, the settings found; the report first."""
+    made = make_table(results)
+    paths = [write_report(workshop, results, found, out / "report.html"), *write_tables(made, out)]
+    paths += write_figures(found, out)
+    frozen = workshop.frozen()
+    if workshop.study.tune:
+        paths.append(write_text(out / "tuned.toml", format_settings(frozen.settings)))
+    return paths
+
+
+def _show_results(
+    args: argparse.Namespace, results: Results, found: Sequence[TradeOff], paths: list[Path], ran: Ran
+) -> None:
+    made = make_table(results)
+    if args.json:
+        print(render(made, "json"), end="")
+        return
+    print(render(made))
+    for task, reason in ran.failed.items():
+        print(f"FAILED {task}: {reason.strip().splitlines()[-1]}")
+    print(f"report   {paths[0]}\nfigure   {next((p for p in paths if p.suffix == '.svg'), 'none yet')}")
+    print(f"tables   {', '.join(p.name for p in paths if p.stem == 'table')} in {paths[0].parent}")
+
+
+def _swept_before(workshop: Workshop) -> list[TradeOff]:
+    """The curves of a sweep that `regun tradeoff` has made, if all of it is there."""
+    swept = Workshop(sweep(workshop.frozen()), workshop.place)
+    if not all(swept.done(task) for task in swept.plan.tasks.values() if task.kind != "signals"):
+        return []
+    return tradeoffs(workshop.frozen(), collect(swept))
+
+
+def _frozen(args: argparse.Namespace, workshop: Workshop) -> Study:
+    """The study with its tuned settings, which must have been searched."""
+    waiting = [task.label for task in workshop.plan.tasks.values() if task.kind == "tune" and not workshop.done(task)]
+    if waiting:
+        raise RegunError(
+            f"{len(waiting)} searches of this study are not over (the first is {waiting[0]}); "
+            f"run `regun study run {args.study}` first."
+        )
+    return workshop.frozen()
+
+
+def _weights(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError([f"--w is {text!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
+
+
+def _whole(text: str, flag: str) -> int:
+    if not text.strip().isdecimal():
+        raise SettingsError([f"{flag} holds {text!r}; give whole numbers, as in 0,1,2."])
+    return int(text)
+
+
+def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
+    return parse_spec(study.data)[0] == "digits" or bool(args.data_dir)
+
+
+def _plan_without_data(study: Study) -> Plan:
+    """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
+    name, values = parse_spec(study.data)
+    others = [text for text in study.forget if read_request(text).scheme != "random"]
+    if name not in FULL_SIZES or others or study.stratified:
+        raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
+    train, test = FULL_SIZES[name]
+    limits = (int(values.get("limit", train)), int(values.get("test_limit", test)))
+    return plan_study(study, labels_of_size(limits[0]), limits[1])
+
+
+def _plan_json(found: Plan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
+    study = found.study
+    counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
+    for task_id in done:
+        made[found.tasks[task_id].kind] += 1
+    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.entries()}
+    return {
+        "study": study.name,
+        "sizes": {forget: dict(sizes) for forget, sizes in found.sizes.items()},
+        "tasks": {kind: {"planned": counts[kind], "done": made[kind]} for kind in counts},
+        "steps": {"train": found.steps("train"), "tune": found.steps("tune"), "unlearn": found.steps("unlearn")},
+        "steps_of_methods": steps,
+        "samples": found.samples(),
+        "samples_per_second": speed,
+        "seconds_left": seconds_left(found, done, speed) if speed else None,
+        "from_data": exact,
+    }
+
+
+def _steps(found: Plan, name: str, forget: str) -> int | None:
+    task = next(t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.forget) == (name, forget))
+    return task.work.steps if task.work else None
+
+
+def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
+    print(f"{study.name}: {study.title}")
+    rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
+    print(table(["task", "planned", "in the store"], rows))
+    sizes = [[request_label(forget), *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()]
+    print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
+    labels = [request_label(forget) for forget in study.forget]
+    steps = [
+        [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
+        for name, found in result["steps_of_methods"].items()
+    ]
+    print("\n" + table(["steps of one run", *labels], steps))
+    print(f"\n{result['steps']['train']:,} training steps, {result['steps']['unlearn']:,} unlearning steps" + (
+        f", {result['steps']['tune']:,} steps of searches" if result["steps"]["tune"] else ""
+    ))  # fmt: skip
+    print(_cost(result))
+
+
+def _cost(result: Mapping[str, Any]) -> str:
+    if not result["from_data"]:
+        return "Sizes are those of the complete data set; with --data-dir FOLDER they come from your copy."
+    if result["samples_per_second"] is None:
+        return f"{result['samples']:,} samples in all; --probe runs a few steps and says how long that takes here."
+    speed, left = result["samples_per_second"], duration(result["seconds_left"])
+    return f"{result['samples']:,} samples in all; at {speed:,.0f} a second what is left takes about {left}."
+
+
+def _tradeoff_json(found: TradeOff) -> dict[str, Any]:
+    curves = {title: [vars(point) for point in points] for title, points in found.curves.items()}
+    fixed = {title: vars(point) for title, point in found.fixed.items()}
+    ends = {"retrain": vars(found.retrain), "base": vars(found.base), "noise": found.noise}
+    return {"forget": found.forget, **ends, "curves": curves, "fixed": fixed}
+
+
+def _print_tradeoffs(found: Sequence[TradeOff]) -> None:
+    for one in found:
+        rows = [["Retrain", "", one.retrain], ["Base", "", one.base]]
+        rows += [[title, f"{p.w:g}", p] for title, points in one.curves.items() for p in points]
+        rows += [[title, "", point] for title, point in one.fixed.items()]
+        cells = [[str(t), str(w), f"{p.utility:.2f}", f"{p.forgetting:.2f}"] for t, w, p in rows]  # type: ignore[union-attr]
+        print(f"forget {one.label}")
+        print(table(["method", "w", "test acc.", "RMIA AUC"], cells) + "\n")

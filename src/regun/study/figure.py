@@ -1,0 +1,270 @@
+"""Figures of a study as matplotlib objects, and how they become files.
+
+Belongs here: the look that all figures share, the trade-off figure, saving. Does not: the figures of the page
+(see report.charts), numbers, HTML. May import: study.results, errors, matplotlib.
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from regun.errors import RegunError
+from regun.study.results import Point, TradeOff
+
+INK, MUTED, RULE, NOISE, ACCENT = "#1c2126", "#5a6470", "#d5d9de", "#009d73", "#0071b3"
+COLOURS = (ACCENT, "#d45f00", "#00896b", "#b3548d", "#bd7f00", "#2f93cc", "#7b7400", "#6b5fb5")
+"""Okabe and Ito's colours, the light ones darkened until they stand out from white by 3:1; then one violet."""
+MARKERS = "osD^vPXhp<>d"
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.4)), (0, (8, 2, 2, 2)))
+
+UNIT = 1 / 72
+"""Figures are laid out in points: one point is one pixel of the page and one point on paper."""
+
+Window = tuple[tuple[float, float], tuple[float, float]]
+"""Limits of forgetting, then of utility."""
+
+_LOOK: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 10.5,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.unicode_minus": True,
+    "figure.facecolor": "none",
+    "grid.color": RULE,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.7,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "regun",
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+}
+_METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def clean(text: str) -> str:
+    """The text with characters that no page and no SVG may hold replaced by the replacement character."""
+    return _UNFIT.sub("\ufffd", text)
+
+
+def label_of(title: str) -> str:
+    """A title as one line of a figure; one that starts with `_` would be left out of legends, so it gets a space."""
+    line = " ".join(clean(title).split())
+    return f"\N{NO-BREAK SPACE}{line}" if line.startswith("_") else line
+
+
+@contextmanager
+def look() -> Generator[None]:
+    """The settings under which every figure is made and drawn; what was set before comes back afterwards.
+
+    Texts are data, so a `$` in them is a dollar; a character that the layout font lacks is left to the reader's fonts.
+    """
+    with matplotlib.rc_context(_LOOK), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
+        yield
+
+
+@dataclass(frozen=True)
+class Series:
+    """How the curve or point of one method is told from the others: by colour, marker and dashes."""
+
+    colour: str
+    marker: str
+    dashes: Any
+
+
+def series(number: int) -> Series:
+    """The look of the n-th method; no two of the first forty share colour and marker."""
+    return Series(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write the figure as PNG, SVG or PDF, by the suffix of `path`; the same figure gives the same bytes."""
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in _METADATA:
+        raise RegunError(
+            f"cannot save a figure as {target.name!r}: the suffix is {target.suffix or 'missing'!r}; "
+            f"name a file that ends in {', '.join(_METADATA)}."
+        )
+    with look():
+        figure.savefig(
+            target, format=suffix[1:], dpi=200, facecolor="white", metadata=_METADATA[suffix], bbox_inches="tight"
+        )
+    return target
+
+
+def tradeoff_figure(tradeoff: TradeOff) -> Figure:
+    """Utility against forgetting: a curve over w for each method that has one, and Retrain with its noise box.
+
+    Markers grow with w and the ends of a curve carry its value. If some points lie far away, a second panel shows the
+    surroundings of Retrain.
+    """
+    near = _near(tradeoff)
+    with look():
+        figure = Figure(figsize=((760 if near else 500) * UNIT, 400 * UNIT), layout="constrained")
+        panels: Sequence[Axes] = [figure.add_subplot(1, 2 if near else 1, k + 1) for k in range(2 if near else 1)]
+        for axes in panels:
+            _draw(axes, tradeoff, near if axes is panels[0] else None)
+            axes.set_xlabel("forgetting: RMIA AUC (%)")
+        panels[0].set_ylabel("utility: test accuracy (%)")
+        if near:
+            panels[0].set_title("everything", loc="left", fontsize=10.5, color=MUTED)
+            panels[1].set_title("around Retrain", loc="left", fontsize=10.5, color=MUTED)
+            panels[1].set(xlim=near[0], ylim=near[1])
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4 if near else 3, columnspacing=1.6)
+    return figure
+
+
+def _draw(axes: Axes, tradeoff: TradeOff, crowded: Window | None) -> None:
+    """All of it; ends of curves are not labelled in the `crowded` window, which the second panel shows."""
+    axes.grid(True)
+    axes.set_axisbelow(True)
+    axes.margins(0.09)
+    retrain = tradeoff.retrain
+    if tradeoff.noise is not None:
+        _noise_box(axes, retrain, tradeoff.noise)
+    for number, (title, points) in enumerate(tradeoff.curves.items()):
+        _curve(axes, label_of(title), points, series(number), crowded)
+    for number, (title, point) in enumerate(tradeoff.fixed.items(), start=len(tradeoff.curves)):
+        _single(axes, label_of(title), point, series(number).colour, series(number).marker, 7)
+    _single(axes, "Base", tradeoff.base, INK, "s", 8, face="white")
+    _single(axes, "Retrain", retrain, INK, "*", 15)
+
+
+def _noise_box(axes: Axes, retrain: Point, noise: tuple[float, float]) -> None:
+    utility, forgetting = noise
+    corner = (retrain.forgetting - forgetting, retrain.utility - utility)
+    size = (2 * forgetting, 2 * utility)
+    label = "as far as two retrained models"
+    axes.add_patch(
+        Rectangle(corner, *size, facecolor=NOISE, alpha=0.18, edgecolor=NOISE, lw=0.8, label=label, zorder=1)
+    )
+
+
+def _curve(axes: Axes, title: str, points: Sequence[Point], style: Series, crowded: Window | None) -> None:
+    shown = [p for p in points if _finite(p)]
+    if not shown:
+        return
+    x, y = [p.forgetting for p in shown], [p.utility for p in shown]
+    _spreads(axes, shown, style.colour)
+    look_of: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes, "marker": style.marker}
+    axes.plot(x, y, **look_of, markersize=6, markevery=[], label=title, zorder=3)  # the legend shows the marker
+    sizes = [9.0 + 40.0 * (k + 1) / len(shown) for k in range(len(shown))]
+    axes.scatter(x, y, s=sizes, color=style.colour, marker=style.marker, linewidths=0, zorder=4)
+    for end, inner in ((0, 1), (-1, -2)):
+        if shown[end].w is not None and not _inside(shown[end], crowded):
+            _label_end(axes, shown[end], shown[inner] if len(shown) > 1 else shown[end])
+
+
+def _label_end(axes: Axes, end: Point, inner: Point) -> None:
+    """`w = 0.1` next to the end of a curve, on the side away from the rest of it."""
+    right = end.forgetting >= inner.forgetting
+    axes.annotate(
+        f"w={end.w:g}",
+        (end.forgetting, end.utility),
+        xytext=(7 if right else -7, 4 if end.utility >= inner.utility else -10),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        fontsize=8.5,
+        color=MUTED,
+        annotation_clip=True,
+        zorder=6,
+    )
+
+
+def _single(
+    axes: Axes, title: str, point: Point, colour: str, marker: str, size: float, *, face: str | None = None
+) -> None:
+    if not _finite(point):
+        return
+    _spreads(axes, [point], colour)
+    axes.plot(
+        [point.forgetting],
+        [point.utility],
+        linestyle="none",
+        marker=marker,
+        markersize=size,
+        markerfacecolor=face or colour,
+        markeredgecolor=colour,
+        markeredgewidth=1.6 if face else 0.0,
+        label=title,
+        zorder=5,
+    )
+
+
+def _spreads(axes: Axes, points: Sequence[Point], colour: str) -> None:
+    """A thin cross of one sample deviation over seeds, both ways."""
+    known = [p for p in points if p.utility_std is not None or p.forgetting_std is not None]
+    for p in known:
+        across, up = p.forgetting_std or 0.0, p.utility_std or 0.0
+        axes.plot([p.forgetting - across, p.forgetting + across], [p.utility] * 2, color=colour, lw=0.8, alpha=0.55)
+        axes.plot([p.forgetting] * 2, [p.utility - up, p.utility + up], color=colour, lw=0.8, alpha=0.55)
+
+
+def _inside(point: Point, window: Window | None) -> bool:
+    if window is None:
+        return False
+    (left, right), (low, high) = window
+    return left <= point.forgetting <= right and low <= point.utility <= high
+
+
+def _near(tradeoff: TradeOff) -> Window | None:
+    """Limits of the surroundings of Retrain, or None where they are most of the picture already."""
+    everything = [p for curve in tradeoff.curves.values() for p in curve] + list(tradeoff.fixed.values())
+    points = [p for p in everything if _finite(p)]
+    centre, (up, across) = tradeoff.retrain, tradeoff.noise or (0.0, 0.0)
+    if not points or not _finite(centre):
+        return None
+    reach = [
+        1.25 * max(abs(tradeoff.base.forgetting - centre.forgetting), 2 * across, 4.0),
+        1.25 * max(abs(tradeoff.base.utility - centre.utility), 2 * up, 4.0),
+    ]
+    extent = [
+        max(abs(p.forgetting - centre.forgetting) for p in points),
+        max(abs(p.utility - centre.utility) for p in points),
+    ]
+    if all(far <= 3.0 * close for far, close in zip(extent, reach, strict=True)):
+        return None
+    x, y = centre.forgetting, centre.utility
+    return (x - reach[0], x + reach[0]), (y - reach[1], y + reach[1])
+
+
+def _finite(point: Point) -> bool:
+    return math.isfinite(point.utility) and math.isfinite(point.forgetting)
+
+
+def colour_names() -> Mapping[str, str]:
+    """Every colour a figure uses, with the name a style sheet may give it: `ink`, `muted`, `c0`, ..."""
+    named = {INK: "ink", MUTED: "muted", RULE: "rule", NOISE: "noise", "#ffffff": "paper"}
+    return named | {colour: f"c{k}" for k, colour in enumerate(COLOURS)}

@@ -1,0 +1,8 @@
+"""The report of a study: one HTML file that explains itself, offline, on any screen and on paper.
+
+Belongs here: the public list. Does not: code. May import: study.report.page.
+"""
+
+from regun.study.report.page import Extra, build_report
+
+__all__ = ["Extra", "build_report"]

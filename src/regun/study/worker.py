@@ -1,0 +1,81 @@
+"""What runs in a worker: a process of this machine's, or a task of a Ray cluster.
+
+Belongs here: opening a workshop once a process, doing tasks by their ids, answering in plain JSON. Only text crosses
+between processes, so a worker needs nothing but regun, the store and the data. Does not: which task comes next.
+May import: study.workshop, study.spec, errors.
+"""
+
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from regun.errors import RegunError
+from regun.study.spec import Study
+from regun.study.workshop import Place, Workshop
+
+
+def payload(study: Study, place: Place, threads: int | None) -> str:
+    """All that a worker has to know, as text."""
+    return json.dumps({"study": study.to_json(), "place": asdict(place), "threads": threads})
+
+
+@lru_cache(maxsize=1)
+def open_workshop(text: str) -> Workshop:
+    """The workshop of a payload, kept while a process works for the same study; sets the process's threads."""
+    value = json.loads(text)
+    if value["threads"] is not None:
+        torch.set_num_threads(value["threads"])
+    return Workshop(Study.from_json(value["study"]), Place(**value["place"]))
+
+
+def do_task(workshop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    """Do one task; the answer holds its key or, if it failed, the reason."""
+    started = time.perf_counter()
+    answer: dict[str, Any] = {"event": "finished", "task": task_id}
+    try:
+        task = workshop.plan.tasks[task_id]
+        found = workshop.done(task)
+        answer |= {"key": workshop.do(task, tell), "found": found}
+    except RegunError as fault:
+        answer["error"] = str(fault)
+    except Exception:  # a bug or a full disk: the study goes on with what does not depend on it, and reports this
+        answer["error"] = traceback.format_exc()
+    return answer | {"seconds": time.perf_counter() - started, "worker": f"{os.uname().nodename}:{os.getpid()}"}
+
+
+def serve(connection: Connection, text: str) -> None:
+    """Do the tasks whose ids arrive until an empty one does or the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study's own process decides when to stop
+    try:
+        workshop = open_workshop(text)
+
+        def send(event: Mapping[str, Any]) -> None:
+            connection.send_bytes(json.dumps(event).encode())
+
+        send({"event": "ready"})
+        while task_id := connection.recv_bytes().decode():
+            send(do_task(workshop, task_id, lambda event, t=task_id: send({**event, "task": t})))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def ray_task(text: str, task_id: str, queue: Any) -> dict[str, Any]:
+    """One task on a Ray cluster; events go through the queue, at most two a second of each kind."""
+    last: dict[str, float] = {}
+
+    def tell(event: Mapping[str, Any]) -> None:
+        kind = event["event"]
+        if kind != "step" or time.monotonic() - last.get(kind, 0.0) > 0.5:
+            last[kind] = time.monotonic()
+            queue.put({**event, "task": task_id})
+
+    return do_task(open_workshop(text), task_id, tell)

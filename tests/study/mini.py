@@ -1,0 +1,50 @@
+"""A study small enough for tests: seconds of work, every kind of task."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regun.study.engines import Engine, InProcess
+from regun.study.run import Ran, run_study
+from regun.study.spec import Study, parse_study
+from regun.study.workshop import Place, Workshop
+
+MINI = """
+name = "mini"
+data = "digits,limit=400,test_limit=100"
+model = "cnn,width=4"
+recipe = "digits,epochs=3"
+forget = [0.1]
+seeds = [0]
+references = 2
+bootstrap = 20
+threads = 1
+methods = ["regun,epochs=2,batch_size=16", "finetune,epochs=1,batch_size=64", "ssd"]
+"""
+
+
+def study(text: str = MINI, folder: Path | None = None, **changes: Any) -> Study:
+    """The mini study with other values, as its file would give them."""
+    return replace(parse_study(text, "mini.toml", folder or Path.cwd()), **changes)
+
+
+def run(found: Study, store: Path, engine: type[Engine] | None = None, **more: Any) -> tuple[Workshop, Ran, list[dict]]:
+    """Carry a study out in this process, or by an engine; with all its events."""
+    workshop = Workshop(found, Place(str(store)))
+    events: list[dict[str, Any]] = []
+
+    def listen(event: Mapping[str, Any]) -> None:
+        events.append(dict(event))
+
+    return workshop, run_study(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen), events
+
+
+def evaluations(store: Path) -> dict[str, bytes]:
+    """Every evaluation of a store: its key and what it says, without when it was made."""
+    found = {}
+    for path in (store / "artefacts" / "evaluation").iterdir():
+        manifest = json.loads((path / "manifest.json").read_text())
+        found[path.name] = json.dumps(manifest["info"], sort_keys=True).encode()
+    return found

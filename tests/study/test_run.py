@@ -1,0 +1,216 @@
+"""Carrying studies out: nothing twice, the same whatever the engine, failures that take only their own with them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from mini import MINI, evaluations, run, study
+from regun.errors import RegunError
+from regun.study.collect import closeup, collect
+from regun.study.engines import ATTEMPTS, Processes
+from regun.study.run import run_study
+from regun.study.workshop import Place, Workshop
+
+BROKEN = '''"""A method that cannot work."""
+from dataclasses import dataclass
+from regun.errors import RegunError
+@dataclass(frozen=True)
+class Config:
+    pass
+def unlearn(job, config):
+    raise RegunError("it never works; use another method.")
+'''
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory):
+    store = tmp_path_factory.mktemp("finished")
+    return store, *run(study(), store)
+
+
+def test_everything_planned_is_made_once(finished) -> None:
+    store, workshop, ran, events = finished
+    assert not ran.failed
+    over = [*ran.made, *ran.found]
+    assert sorted(over) == sorted(workshop.plan.tasks)
+    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "planned"
+    assert kinds[-1] == "ended"
+    assert kinds.count("finished") == len(workshop.plan.tasks)
+    assert "epoch" in kinds
+
+
+def test_a_finished_study_has_nothing_to_do(finished) -> None:
+    store, *_ = finished
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    _, ran, events = run(study(), store)
+    assert not ran.made
+    assert [event["event"] for event in events] == ["planned", "ended"]
+    after = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    assert {p: t for p, t in after.items() if p.suffix != ".lock"} == {p: t for p, t in before.items() if p.suffix != ".lock"}
+
+
+def test_another_method_makes_only_its_own(finished) -> None:
+    store, *_ = finished
+    more = study(methods=(*study().methods, "neggrad,batch_size=16"))
+    _, ran, _ = run(more, store)
+    assert len(ran.made) == 3
+    assert all("neggrad" in task for task in ran.made)
+
+
+def test_results_hold_every_row_and_its_lineage(finished) -> None:
+    store, workshop, *_ = finished
+    results = collect(workshop)
+    (block,) = results.blocks
+    assert [entry.name for entry in block.entries] == ["retrain", "base", "regun", "finetune", "ssd"]
+    assert not results.missing
+    for entry in block.entries:
+        (found,) = entry.runs
+        assert found.evaluation is not None
+        assert found.key in {path.name for path in (store / "artefacts" / "model").iterdir()}
+    retrain = block.entry("retrain").runs[0].evaluation
+    assert retrain.values()["gap_rftp"] == 0
+    assert block.entry("base").runs[0].evaluation.retrain["test_acc"] == retrain.values()["test_acc"]
+    assert block.sizes == {"retain": 288, "forget": 36, "heldout": 40, "val": 36, "test": 100}
+    assert block.entry("regun").runs[0].settings["epochs"] == 2
+    close = closeup(workshop, "0.1")
+    assert set(close.signals) == {"retrain", "base", "regun", "finetune", "ssd"}
+    assert len(close.references) == 2
+
+
+def test_unfinished_studies_give_what_there_is(finished) -> None:
+    store, *_ = finished
+    more = Workshop(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Place(str(store)))
+    results = collect(more)
+    assert any("SCRUB" in text and "not made yet" in text for text in results.missing)
+    assert [len(entry.runs) for entry in results.blocks[0].entries] == [1, 1, 1, 1, 1, 0]
+    assert closeup(Workshop(study(seeds=(5,)), Place(str(store))), "0.1") is None
+
+
+def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
+    store, _, _, _ = finished
+    workshop, ran, events = run(study(), tmp_path, Processes, workers=2)
+    assert not ran.failed
+    ours, theirs = evaluations(tmp_path), evaluations(store)
+    assert {key: theirs[key] for key in ours} == ours
+    assert len({event["worker"] for event in events if event["event"] == "finished"}) == 2
+
+
+def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
+    workshop = Workshop(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Place(str(tmp_path)))
+    engine = Processes(workshop, 1)
+    victims: list[int] = []
+
+    def listen(event) -> None:
+        if event["event"] in ("step", "epoch") and len(victims) < 2:
+            victims.append(engine.workers[0].process.pid)
+            os.kill(victims[-1], signal.SIGKILL)
+
+    ran = run_study(workshop, engine, listen)
+    assert not ran.failed
+    assert len(set(victims)) == 2
+    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
+
+
+def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        '"""Kills its process."""\nimport os, signal\nfrom dataclasses import dataclass\n@dataclass(frozen=True)\n'
+        "class Config:\n    pass\ndef unlearn(job, config):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    found = study(MINI.replace('"ssd"]', '"deadly.py"]'), tmp_path, references=0)
+    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1)
+    assert [event["event"] for event in events].count("lost") == ATTEMPTS - 1
+    assert "exit code -9" in ran.failed["unlearn deadly.py, 0.1, seed 0"]
+    assert workshop.done(workshop.plan.tasks["evaluate finetune, 0.1, seed 0"])
+
+
+def test_a_failure_takes_only_what_needs_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    found = study(MINI.replace('"ssd"]', '"broken.py"]'), tmp_path)
+    workshop, ran, _ = run(found, tmp_path / "store")
+    assert set(ran.failed) == {task.id for task in workshop.plan.tasks.values() if "broken.py" in task.id}
+    assert ran.failed["unlearn broken.py, 0.1, seed 0"] == "it never works; use another method."
+    assert "which failed" in ran.failed["evaluate broken.py, 0.1, seed 0"]
+    results = collect(workshop, ran.failed)
+    assert len(results.missing) == 1
+    assert "it never works" in results.missing[0]
+    assert results.blocks[0].entry("broken.py").runs == ()
+    (tmp_path / "broken.py").write_text(BROKEN.replace('raise RegunError("it never works; use another method.")', "return None"))
+    _, again, _ = run(study(MINI.replace('"ssd"]', '"broken.py"]'), tmp_path), tmp_path / "store")
+    assert not again.failed
+
+
+def test_a_bug_in_a_method_is_told_with_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "buggy.py").write_text(BROKEN.replace('raise RegunError("it never works; use another method.")', "1 / 0"))
+    found = study(MINI.replace('"ssd"]', '"buggy.py"]'), tmp_path, references=0)
+    _, ran, _ = run(found, tmp_path / "store")
+    assert "ZeroDivisionError" in ran.failed["unlearn buggy.py, 0.1, seed 0"]
+    assert "buggy.py" in ran.failed["unlearn buggy.py, 0.1, seed 0"]
+
+
+def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
+    found = study(methods=("neggrad,lr=1e9,epochs=30,batch_size=16", "ssd"), references=0)
+    workshop, ran, _ = run(found, tmp_path)
+    assert not ran.failed
+    (result,) = collect(workshop).blocks[0].entry("neggrad").runs
+    assert result.diverged
+
+
+def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
+    workshop = Workshop(study(), Place(str(tmp_path)))
+    engine = Processes(workshop, 2)
+
+    def listen(event) -> None:
+        if event["event"] == "epoch":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(workshop, engine, listen)
+    deadline = time.monotonic() + 10
+    while any(worker.process.is_alive() for worker in engine.workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(worker.process.is_alive() for worker in engine.workers)
+
+
+def test_fixed_split_shares_references_between_seeds(tmp_path: Path) -> None:
+    found = study(seeds=(0, 1), split_seed=4, methods=("ssd",))
+    workshop, ran, _ = run(found, tmp_path)
+    assert not ran.failed
+    first, second = (workshop.plan.tasks[f"evaluate ssd, 0.1, seed {seed}"] for seed in (0, 1))
+    assert first.models[2:] == second.models[2:]
+    assert first.models[:2] != second.models[:2]
+
+
+def test_workers_must_be_one_or_more(tmp_path: Path) -> None:
+    workshop = Workshop(study(), Place(str(tmp_path)))
+    with pytest.raises(RegunError, match="at least 1"):
+        Processes(workshop, 0)
+
+
+def test_what_is_needed_and_missing_is_named(tmp_path: Path) -> None:
+    workshop = Workshop(study(), Place(str(tmp_path)))
+    with pytest.raises(RegunError, match="make it first"):
+        workshop.do(workshop.plan.tasks["unlearn ssd, 0.1, seed 0"], lambda event: None)
+
+
+def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    found = study(seeds=(0, 1), methods=("regun,epochs=1,batch_size=16", "ssd"), tune={"trials": 3})
+    workshop, ran, events = run(found, tmp_path)
+    assert not ran.failed
+    assert [event["event"] for event in events].count("trial") == 3
+    search = workshop.tuned(workshop.plan.tasks["tune regun, 0.1"])
+    assert len(search.trials) == 3
+    chosen = [collect(workshop).blocks[0].entry("regun").runs[seed].settings for seed in (0, 1)]
+    assert chosen[0] == chosen[1]
+    assert {name: chosen[0][name] for name in search.best_values} == search.best_values
+    assert chosen[0]["epochs"] == 1
+    frozen = workshop.frozen()
+    assert not frozen.tune
+    _, again, _ = run(frozen, tmp_path)
+    assert not again.made
+    assert not run(found, tmp_path)[1].made
