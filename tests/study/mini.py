@@ -1,10 +1,13 @@
 """A study small enough for tests: seconds of work, every kind of task."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from regun.study.engines import Engine, InProcess
 from regun.study.run import Ran, run_study
@@ -38,7 +41,20 @@ def run(found: Study, store: Path, engine: type[Engine] | None = None, **more: A
     def listen(event: Mapping[str, Any]) -> None:
         events.append(dict(event))
 
-    return workshop, run_study(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen), events
+    with threads(1):
+        ran = run_study(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen)
+    return workshop, ran, events
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """As many threads as the study's workers have: sums in another order differ in their last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def evaluations(store: Path) -> dict[str, bytes]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_samples import evaluated, tradeoff
 
 from regun.study.report import build_report
+from report_samples import evaluated, tradeoff
 
 api = pytest.importorskip("playwright.sync_api", reason="needs Python's playwright")
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)

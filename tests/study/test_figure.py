@@ -10,7 +10,6 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from report_samples import tradeoff
 
 from regun.errors import RegunError
 from regun.evaluate import FloorSummary
@@ -19,6 +18,7 @@ from regun.study.report import charts
 from regun.study.report.charts import Bar, gap_figure, histogram_figure, learning_figure, roc_figure
 from regun.study.report.svg import Gallery
 from regun.study.results import Point
+from report_samples import tradeoff
 
 
 def lines(axes) -> dict[str, object]:

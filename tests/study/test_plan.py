@@ -103,7 +103,9 @@ def test_a_budget_is_planned_for_every_method_that_steps() -> None:
 def test_tuning_happens_once_a_request_on_the_first_seed() -> None:
     found = plan_study(study(seeds=(3, 1), forget=("0.1", "0.2"), tune={"trials": 5}), labels_of_size(400))
     tasks = [t for t in found.tasks.values() if t.kind == "tune"]
-    assert sorted(t.id for t in tasks) == sorted(f"tune {m}, {f}" for m in ("regun", "finetune") for f in ("0.1", "0.2"))
+    assert sorted(t.id for t in tasks) == sorted(
+        f"tune {m}, {f}" for m in ("regun", "finetune") for f in ("0.1", "0.2")
+    )
     assert {t.seed for t in tasks} == {3}
     waiting = found.tasks["unlearn regun, 0.1, seed 1"]
     assert "tune regun, 0.1" in waiting.needs

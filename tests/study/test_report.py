@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_samples import COST, block, evaluated, hand_made, method, results, run, tradeoff
 
 from regun.study.figure import tradeoff_figure
 from regun.study.report import Extra, build_report
@@ -17,6 +16,7 @@ from regun.study.report.markup import Html, escape, tag
 from regun.study.report.numbers import cell, cost, fixed, floor, names, percent, seconds, share
 from regun.study.report.summary import summarise
 from regun.study.results import Block, Entry, Results
+from report_samples import COST, block, evaluated, hand_made, method, results, run, tradeoff
 
 VOID = {"meta", "br", "hr", "col"}
 EVIL = "<script>window.hacked=1</script>\"'</style></title><img src=x onerror=window.hacked=1>&amp;"

@@ -51,7 +51,9 @@ def test_a_finished_study_has_nothing_to_do(finished) -> None:
     assert not ran.made
     assert [event["event"] for event in events] == ["planned", "ended"]
     after = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
-    assert {p: t for p, t in after.items() if p.suffix != ".lock"} == {p: t for p, t in before.items() if p.suffix != ".lock"}
+    assert {p: t for p, t in after.items() if p.suffix != ".lock"} == {
+        p: t for p, t in before.items() if p.suffix != ".lock"
+    }
 
 
 def test_another_method_makes_only_its_own(finished) -> None:
@@ -139,13 +141,17 @@ def test_a_failure_takes_only_what_needs_it(tmp_path: Path) -> None:
     assert len(results.missing) == 1
     assert "it never works" in results.missing[0]
     assert results.blocks[0].entry("broken.py").runs == ()
-    (tmp_path / "broken.py").write_text(BROKEN.replace('raise RegunError("it never works; use another method.")', "return None"))
+    (tmp_path / "broken.py").write_text(
+        BROKEN.replace('raise RegunError("it never works; use another method.")', "return None")
+    )
     _, again, _ = run(study(MINI.replace('"ssd"]', '"broken.py"]'), tmp_path), tmp_path / "store")
     assert not again.failed
 
 
 def test_a_bug_in_a_method_is_told_with_its_traceback(tmp_path: Path) -> None:
-    (tmp_path / "buggy.py").write_text(BROKEN.replace('raise RegunError("it never works; use another method.")', "1 / 0"))
+    (tmp_path / "buggy.py").write_text(
+        BROKEN.replace('raise RegunError("it never works; use another method.")', "1 / 0")
+    )
     found = study(MINI.replace('"ssd"]', '"buggy.py"]'), tmp_path, references=0)
     _, ran, _ = run(found, tmp_path / "store")
     assert "ZeroDivisionError" in ran.failed["unlearn buggy.py, 0.1, seed 0"]

@@ -69,7 +69,9 @@ def test_files_are_found_from_the_studys_folder(tmp_path: Path) -> None:
         '"""Nothing."""\nfrom dataclasses import dataclass\nTITLE = "Mine"\n@dataclass(frozen=True)\nclass Config:\n'
         "    strength: float = 1.0\ndef unlearn(job, config):\n    return None\n"
     )
-    (tmp_path / "tuned.toml").write_text('[settings."0.1".regun]\nlr = 0.25\n[settings."0.1"."mine.py"]\nstrength = 2.0\n')
+    (tmp_path / "tuned.toml").write_text(
+        '[settings."0.1".regun]\nlr = 0.25\n[settings."0.1"."mine.py"]\nstrength = 2.0\n'
+    )
     text = MINI.replace('"ssd"]', '"mine.py"]\nsettings_from = "tuned.toml"')
     text += '[settings."0.1".regun]\nw = 0.9\n'
     found = parse_study(text, "s.toml", tmp_path)

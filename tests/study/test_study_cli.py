@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,17 @@ def test_tables_in_every_format(place: Path, capsys, format: str) -> None:
 
 def test_table_to_a_file_with_more_columns(place: Path, capsys, tmp_path: Path) -> None:
     target = tmp_path / "t.csv"
-    words = ["study", "table", str(place / "mini.toml"), "--format", "csv", "--columns", "lira_auc", "--out", str(target)]
+    words = [
+        "study",
+        "table",
+        str(place / "mini.toml"),
+        "--format",
+        "csv",
+        "--columns",
+        "lira_auc",
+        "--out",
+        str(target),
+    ]
     assert regun(place, capsys, *words)[0] == 0
     assert "lira_auc" in target.read_text()
 
@@ -160,7 +171,10 @@ def test_list_and_show(place: Path, capsys) -> None:
 def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -> None:
     code, out, _ = regun(place, capsys, "tradeoff", str(place / "mini.toml"), "--w", "0.2,0.9", "--quiet")
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines() if line.startswith("ReGUn")] == [["ReGUn", "0.2"], ["ReGUn", "0.9"]]
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("ReGUn")] == [
+        ["ReGUn", "0.2"],
+        ["ReGUn", "0.9"],
+    ]
     assert (place / "store" / "studies" / "mini" / "tradeoff.svg").exists()
     code, out, _ = regun(place, capsys, "tradeoff", str(place / "mini.toml"), "--w", "0.2,0.9", "--json", "--quiet")
     assert [point["w"] for point in json.loads(out)["tradeoffs"][0]["curves"]["ReGUn"]] == [0.2, 0.9]
@@ -194,3 +208,14 @@ def test_failures_show_in_the_exit_code(place: Path, capsys) -> None:
     assert "FAILED" in out
     assert "no luck" in out
     assert "no luck" in err
+
+
+def test_the_how_to_of_the_docs_works(tmp_path: Path, capsys) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    for name, body in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(body)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.toml", "shrink.py"}
+    code, out, _ = regun(tmp_path, capsys, "study", "run", str(tmp_path / "mine.toml"), "--quiet")
+    assert code == 0
+    assert "Shrink" in out
+    assert "Shrink" in (tmp_path / "store" / "studies" / "mine" / "report.html").read_text()

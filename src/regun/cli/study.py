@@ -120,7 +120,7 @@ def tradeoff(args: argparse.Namespace) -> int:
     before = _workshop(args, study)
     if study.tune:
         study = _frozen(args, before)
-    swept = _workshop(args, sweep(study, weights))
+    swept = before.beside(sweep(study, weights))
     out = Path(args.out) if args.out else _out(args, study)
     ran = _carry_out(args, swept, out)
     found = tradeoffs(study, collect(swept, ran.failed), weights)
@@ -219,7 +219,7 @@ def _show_results(
 
 def _swept_before(workshop: Workshop) -> list[TradeOff]:
     """The curves of a sweep that `regun tradeoff` has made, if all of it is there."""
-    swept = Workshop(sweep(workshop.frozen()), workshop.place)
+    swept = workshop.beside(sweep(workshop.frozen()))
     if not all(swept.done(task) for task in swept.plan.tasks.values() if task.kind != "signals"):
         return []
     return tradeoffs(workshop.frozen(), collect(swept))

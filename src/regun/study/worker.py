@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -69,7 +70,7 @@ def serve(connection: Connection, text: str) -> None:
 
 
 def ray_task(text: str, task_id: str, queue: Any) -> dict[str, Any]:
-    """One task on a Ray cluster; events go through the queue, at most two a second of each kind."""
+    """One task on a Ray cluster; events go through the queue, at most two steps a second."""
     last: dict[str, float] = {}
 
     def tell(event: Mapping[str, Any]) -> None:
@@ -78,4 +79,6 @@ def ray_task(text: str, task_id: str, queue: Any) -> dict[str, Any]:
             last[kind] = time.monotonic()
             queue.put({**event, "task": task_id})
 
+    node = import_module("ray").get_runtime_context().get_node_id()
+    tell({"event": "started", "node": node})
     return do_task(open_workshop(text), task_id, tell)

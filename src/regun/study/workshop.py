@@ -55,15 +55,19 @@ class Place:
 class Workshop:
     """A study's data, store and plan, opened once a process."""
 
-    def __init__(self, study: Study, place: Place, on_progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, study: Study, place: Place, data: Data | None = None) -> None:
         self.study, self.place = study, place
         self.store = Store(place.store, snapshot_seconds=place.snapshot_seconds)
         self.device = torch.device(place.device)
-        setup = study.setup(study.seeds[0], place.data_dir)
-        self.data, _ = setup.load(on_progress)
+        self.data = data if data is not None else study.setup(study.seeds[0], place.data_dir).load()[0]
         self._kept: dict[int, Reserve] = {}
         self._splits: dict[tuple[int, str], Splits] = {}
         self._found: dict[str, Artefact] = {}
+
+    def beside(self, study: Study) -> "Workshop":
+        """The workshop of another study on the same data, which are not read again."""
+        same = (study.data, study.model, study.augment) == (self.study.data, self.study.model, self.study.augment)
+        return Workshop(study, self.place, self.data if same else None)
 
     @cached_property
     def plan(self) -> Plan:

@@ -1,0 +1,140 @@
+"""The machinery of studies: planning, a re-run with nothing to do, two workers against one, overhead over bare calls.
+
+python benchmarks/study.py            all of it, some minutes on a quiet machine
+python benchmarks/study.py --ray      the workers of a Ray cluster as well
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from regun.auditing import Judging, Models, audit_models
+from regun.cli import main
+from regun.data.catalogue import FULL_SIZES
+from regun.pipeline import Training, Unlearning, train_model, unlearn_model
+from regun.settings import parse_spec
+from regun.splits import Request, make_splits, reserve
+from regun.store import Store
+from regun.study.engines import Engine, InProcess, Processes
+from regun.study.on_ray import OnRay
+from regun.study.plan import labels_of_size, plan_study
+from regun.study.run import run_study
+from regun.study.spec import Study, builtin_names, read_study
+from regun.study.workshop import Place, Workshop
+
+PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def planning() -> None:
+    def one(name: str) -> None:
+        study = read_study(name)
+        plan_study(study, labels_of_size(FULL_SIZES[parse_spec(study.data)[0]][0]))
+
+    one(builtin_names()[0])  # imports
+    spent = {name: seconds(lambda n=name: one(n)) for name in PAPER}
+    print(
+        "planning:",
+        ", ".join(f"{name} {s:.2f} s" for name, s in spent.items()),
+        f"- all four {sum(spent.values()):.2f} s",
+    )
+
+
+def carried_out(study: Study, store: str, engine: Callable[[Workshop], Engine]) -> float:
+    """Seconds from the first task to the last, the workers being there already."""
+    workshop = Workshop(study, Place(store))
+    found = engine(workshop)
+    if isinstance(found, Processes):
+        wait_until_ready(found)
+    started = time.perf_counter()
+    ran = run_study(workshop, found, lambda event: None)
+    assert not ran.failed, ran.failed
+    return time.perf_counter() - started
+
+
+def wait_until_ready(engine: Processes) -> None:
+    while not all(worker.ready for worker in engine.workers):
+        engine.wait(0.2, lambda event: None)
+
+
+def bare(study: Study, folder: str) -> float:
+    """The same models and evaluations by plain calls, in a loop."""
+    workshop = Workshop(study, Place(folder))  # data and splits only
+    data, device, store = workshop.data, torch.device("cpu"), Store(folder)
+    started = time.perf_counter()
+    kept = reserve(data.train.labels, 0)
+    splits = make_splits(data.train.labels, Request.random(float(study.forget[0])), kept)
+
+    def train(indices, seed):
+        return train_model(Training(data, indices, study.model_spec, study.recipe_value, seed), store, device, about={})
+
+    base = train(kept.base, 0)
+    retrain = train(splits.retain, 0)
+    references = tuple(train(splits.retain, seed) for seed in study.reference_seeds())
+    targets = [retrain, base]
+    for text in study.methods:
+        method, config = study.resolve(text, study.forget[0])
+        run = Unlearning(base, data, splits, method, config, 0, study.budget_value)
+        targets.append(unlearn_model(run, store, device, about={}))
+    for target in targets:
+        audit_models(
+            Models(target, retrain, references), data, splits, store, device, Judging(bootstrap=study.bootstrap)
+        )
+    return time.perf_counter() - started
+
+
+def overhead(study: Study) -> None:
+    ratios = []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            plain, whole = bare(study, one), carried_out(study, two, InProcess)
+        ratios.append(whole / plain)
+        print(f"bare calls {plain:.1f} s, study {whole:.1f} s: {100 * (whole / plain - 1):+.1f} %")
+    print(f"overhead, median of 3: {100 * (sorted(ratios)[1] - 1):+.1f} %")
+
+
+def workers(study: Study, *, ray: bool) -> None:
+    engines: dict[str, Callable[[Workshop], Engine]] = {
+        "one worker": lambda w: Processes(w, 1, 1),
+        "two workers": lambda w: Processes(w, 2, 1),
+    }
+    if ray:
+        engines["ray, two workers"] = lambda w: OnRay(w, workers=2, threads=1)
+    spent = {}
+    for name, engine in engines.items():
+        with tempfile.TemporaryDirectory() as folder:
+            spent[name] = carried_out(study, folder, engine)
+        print(f"{name}: {spent[name]:.1f} s, {spent['one worker'] / spent[name]:.2f} times one worker")
+
+
+def again(study: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["study", "run", study, "--store", folder, "--quiet"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            first, second = (seconds(lambda: main(words)) for _ in range(2))
+    print(f"{study}: first run {first:.1f} s, again {second:.1f} s (tables, report and figures written anew)")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ray", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    planning()
+    digits = read_study("digits")
+    overhead(replace(digits, recipe="digits,epochs=20", bootstrap=200))
+    workers(replace(digits, recipe="digits,epochs=20"), ray=args.ray)
+    again("digits")
+    print(Path(__file__).name, "done")

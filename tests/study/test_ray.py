@@ -1,0 +1,59 @@
+"""The Ray engine: a cluster that loses a node half-way ends with the evaluations of the local engine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mini import MINI, evaluations, run, study
+from regun.errors import RegunError
+from regun.study import on_ray
+from regun.study.workshop import Place, Workshop
+
+HERE = Path(__file__).parent
+TEXT = MINI.replace("digits,epochs=3", "digits,epochs=12,batch_size=16").replace("references = 2", "references = 1")
+
+
+def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "mini.toml").write_text(TEXT)
+    command = [sys.executable, str(HERE / "ray_cluster.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    told = json.loads((tmp_path / "ran.json").read_text())
+    assert told["failed"] == {}
+    assert told["killed"], "no task ran on the node that was to die"
+    _, ran, _ = run(study(TEXT, tmp_path), tmp_path / "local")
+    assert not ran.failed
+    assert sorted(told["made"] + told["found"]) == sorted(ran.made + ran.found)
+    assert evaluations(tmp_path / "store") == evaluations(tmp_path / "local")
+
+
+def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(on_ray, "import_module", absent)
+    with pytest.raises(RegunError, match=r"pip install 'regun\[ray\]'"):
+        on_ray.OnRay(Workshop(study(), Place(str(tmp_path))))
+
+
+class Unreachable:
+    """A Ray that finds no cluster."""
+
+    @staticmethod
+    def is_initialized() -> bool:
+        return False
+
+    @staticmethod
+    def init(**settings) -> None:
+        raise ConnectionError(f"nobody at {settings['address']}")
+
+
+def test_an_unreachable_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray, "import_module", lambda name: Unreachable)
+    with pytest.raises(RegunError, match="cluster at 10.9.8.7:6379.*ray start --head"):
+        on_ray.OnRay(Workshop(study(), Place(str(tmp_path))), "10.9.8.7:6379")
