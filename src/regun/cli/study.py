@@ -1,4 +1,4 @@
-"""`regun study list|show|plan|run|table|report` and `regun tradeoff`."""
+"""`regun study list|show|run|table|report` and `regun tradeoff`."""
 
 import argparse
 import sys
@@ -10,19 +10,16 @@ from typing import Any
 
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
-from regun.cli.terminal import duration, emit, table
-from regun.data.catalogue import FULL_SIZES
+from regun.cli.terminal import emit, table
 from regun.errors import RegunError, SettingsError
-from regun.settings import parse_spec
 from regun.setup import read_request
 from regun.study.collect import collect
 from regun.study.engines import Engine, InProcess, Processes
-from regun.study.estimate import measured_speed, remembered_speed, seconds_left
 from regun.study.formats import render
 from regun.study.on_ray import OnRay
 from regun.study.outputs import write_figures, write_report, write_tables, write_text
 from regun.study.paper import paper_numbers
-from regun.study.plan import Plan, labels_of_size, plan_study, request_label
+from regun.study.plan import request_label
 from regun.study.results import Results, TradeOff
 from regun.study.run import Ran, run_study
 from regun.study.spec import Study, builtin_names, read_study
@@ -60,25 +57,10 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan(args: argparse.Namespace) -> int:
-    """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
-    study = _chosen(args)
-    workshop = _workshop(args, study) if _data_are_here(args, study) else None
-    found = workshop.plan if workshop else _plan_without_data(study)
-    done = {task.id for task in found.tasks.values() if workshop.done(task)} if workshop else set[str]()
-    speed = remembered_speed(study, workshop.store) if workshop else None
-    if workshop and args.probe:
-        use_threads(args.threads or study.threads)
-        speed = measured_speed(workshop)
-    result = _plan_json(found, done, speed, exact=workshop is not None)
-    emit(result) if args.json else _print_plan(study, result)
-    return 0
-
-
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 if something failed."""
-    study = _chosen(args)
-    workshop = _workshop(args, study)
+    study = chosen(args)
+    workshop = open_workshop(args, study)
     out = _out(args, study)
     ran = _carry_out(args, workshop, out)
     results = collect(workshop, ran.failed)
@@ -90,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def show_table(args: argparse.Namespace) -> int:
     """The table of what has been made so far."""
-    study = _chosen(args)
-    results = collect(_workshop(args, study))
+    study = chosen(args)
+    results = collect(open_workshop(args, study))
     paper = paper_numbers(args.as_study or study.name) if args.paper else None
     made = make_table(results, extra=args.columns.split(",") if args.columns else (), paper=paper)
     text = render(made, args.format, args.wide)
@@ -104,8 +86,8 @@ def show_table(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """The report of what has been made so far."""
-    study = _chosen(args)
-    workshop = _workshop(args, study)
+    study = chosen(args)
+    workshop = open_workshop(args, study)
     results = collect(workshop)
     found = _swept_before(workshop) or points_only(results)
     path = Path(args.out) if args.out else _out(args, study) / "report.html"
@@ -115,9 +97,9 @@ def report(args: argparse.Namespace) -> int:
 
 def tradeoff(args: argparse.Namespace) -> int:
     """The sweep of w and its figure."""
-    study = _chosen(args)
+    study = chosen(args)
     weights = _weights(args.w) if args.w else WEIGHTS
-    before = _workshop(args, study)
+    before = open_workshop(args, study)
     if study.tune:
         study = _frozen(args, before)
     swept = before.beside(sweep(study, weights))
@@ -133,7 +115,7 @@ def tradeoff(args: argparse.Namespace) -> int:
     return 1 if ran.failed else 0
 
 
-def _chosen(args: argparse.Namespace) -> Study:
+def chosen(args: argparse.Namespace) -> Study:
     """The study, or the part of it that --seeds and --forget choose."""
     study, problems = read_study(args.study), Problems()
     if args.seeds:
@@ -148,7 +130,8 @@ def _chosen(args: argparse.Namespace) -> Study:
     return study
 
 
-def _workshop(args: argparse.Namespace, study: Study) -> Workshop:
+def open_workshop(args: argparse.Namespace, study: Study) -> Workshop:
+    """The study's data, store and device, as the arguments name them."""
     device = read_device(args.device)
     place = Place(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
     return Workshop(study, place)
@@ -247,72 +230,6 @@ def _whole(text: str, flag: str) -> int:
     if not text.strip().isdecimal():
         raise SettingsError([f"{flag} holds {text!r}; give whole numbers, as in 0,1,2."])
     return int(text)
-
-
-def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
-    return parse_spec(study.data)[0] == "digits" or bool(args.data_dir)
-
-
-def _plan_without_data(study: Study) -> Plan:
-    """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
-    name, values = parse_spec(study.data)
-    others = [text for text in study.forget if read_request(text).scheme != "random"]
-    if name not in FULL_SIZES or others or study.stratified:
-        raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
-    train, test = FULL_SIZES[name]
-    limits = (int(values.get("limit", train)), int(values.get("test_limit", test)))
-    return plan_study(study, labels_of_size(limits[0]), limits[1])
-
-
-def _plan_json(found: Plan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
-    study = found.study
-    counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
-    for task_id in done:
-        made[found.tasks[task_id].kind] += 1
-    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.entries()}
-    return {
-        "study": study.name,
-        "sizes": {forget: dict(sizes) for forget, sizes in found.sizes.items()},
-        "tasks": {kind: {"planned": counts[kind], "done": made[kind]} for kind in counts},
-        "steps": {"train": found.steps("train"), "tune": found.steps("tune"), "unlearn": found.steps("unlearn")},
-        "steps_of_methods": steps,
-        "samples": found.samples(),
-        "samples_per_second": speed,
-        "seconds_left": seconds_left(found, done, speed) if speed else None,
-        "from_data": exact,
-    }
-
-
-def _steps(found: Plan, name: str, forget: str) -> int | None:
-    task = next(t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.forget) == (name, forget))
-    return task.work.steps if task.work else None
-
-
-def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
-    print(f"{study.name}: {study.title}")
-    rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
-    print(table(["task", "planned", "in the store"], rows))
-    sizes = [[request_label(forget), *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()]
-    print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
-    labels = [request_label(forget) for forget in study.forget]
-    steps = [
-        [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
-        for name, found in result["steps_of_methods"].items()
-    ]
-    print("\n" + table(["steps of one run", *labels], steps))
-    print(f"\n{result['steps']['train']:,} training steps, {result['steps']['unlearn']:,} unlearning steps" + (
-        f", {result['steps']['tune']:,} steps of searches" if result["steps"]["tune"] else ""
-    ))  # fmt: skip
-    print(_cost(result))
-
-
-def _cost(result: Mapping[str, Any]) -> str:
-    if not result["from_data"]:
-        return "Sizes are those of the complete data set; with --data-dir FOLDER they come from your copy."
-    if result["samples_per_second"] is None:
-        return f"{result['samples']:,} samples in all; --probe runs a few steps and says how long that takes here."
-    speed, left = result["samples_per_second"], duration(result["seconds_left"])
-    return f"{result['samples']:,} samples in all; at {speed:,.0f} a second what is left takes about {left}."
 
 
 def _tradeoff_json(found: TradeOff) -> dict[str, Any]:

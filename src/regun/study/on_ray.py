@@ -63,7 +63,6 @@ class OnRay:
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a task without a GPU need not hide them all
     try:
         return import_module("ray")
     except ImportError:

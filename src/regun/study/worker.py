@@ -7,6 +7,7 @@ May import: study.workshop, study.spec, errors.
 
 import json
 import os
+import platform
 import signal
 import time
 import traceback
@@ -50,7 +51,7 @@ def do_task(workshop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]]
         answer["error"] = str(fault)
     except Exception:  # a bug or a full disk: the study goes on with what does not depend on it, and reports this
         answer["error"] = traceback.format_exc()
-    return answer | {"seconds": time.perf_counter() - started, "worker": f"{os.uname().nodename}:{os.getpid()}"}
+    return answer | {"seconds": time.perf_counter() - started, "worker": f"{platform.node()}:{os.getpid()}"}
 
 
 def serve(connection: Connection, text: str) -> None:

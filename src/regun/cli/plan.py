@@ -1,0 +1,97 @@
+"""`regun study plan`."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from regun.cli.options import use_threads
+from regun.cli.study import chosen, open_workshop
+from regun.cli.terminal import duration, emit, table
+from regun.data.catalogue import FULL_SIZES
+from regun.errors import RegunError
+from regun.settings import parse_spec
+from regun.setup import read_request
+from regun.study.estimate import measured_speed, remembered_speed, seconds_left
+from regun.study.plan import Plan, labels_of_size, plan_study, request_label
+from regun.study.spec import Study
+
+
+def run(args: argparse.Namespace) -> int:
+    """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
+    study = chosen(args)
+    workshop = open_workshop(args, study) if _data_are_here(args, study) else None
+    found = workshop.plan if workshop else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if workshop.done(task)} if workshop else set[str]()
+    speed = remembered_speed(study, workshop.store) if workshop else None
+    if workshop and args.probe:
+        use_threads(args.threads or study.threads)
+        speed = measured_speed(workshop)
+    result = _plan_json(found, done, speed, exact=workshop is not None)
+    emit(result) if args.json else _print_plan(study, result)
+    return 0
+
+
+def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
+    return parse_spec(study.data)[0] == "digits" or bool(args.data_dir)
+
+
+def _plan_without_data(study: Study) -> Plan:
+    """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
+    name, values = parse_spec(study.data)
+    others = [text for text in study.forget if read_request(text).scheme != "random"]
+    if name not in FULL_SIZES or others or study.stratified:
+        raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
+    train, test = FULL_SIZES[name]
+    limits = (int(values.get("limit", train)), int(values.get("test_limit", test)))
+    return plan_study(study, labels_of_size(limits[0]), limits[1])
+
+
+def _plan_json(found: Plan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
+    study = found.study
+    counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
+    for task_id in done:
+        made[found.tasks[task_id].kind] += 1
+    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.entries()}
+    return {
+        "study": study.name,
+        "sizes": {forget: dict(sizes) for forget, sizes in found.sizes.items()},
+        "tasks": {kind: {"planned": counts[kind], "done": made[kind]} for kind in counts},
+        "steps": {"train": found.steps("train"), "tune": found.steps("tune"), "unlearn": found.steps("unlearn")},
+        "steps_of_methods": steps,
+        "samples": found.samples(),
+        "samples_per_second": speed,
+        "seconds_left": seconds_left(found, done, speed) if speed else None,
+        "from_data": exact,
+    }
+
+
+def _steps(found: Plan, name: str, forget: str) -> int | None:
+    task = next(t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.forget) == (name, forget))
+    return task.work.steps if task.work else None
+
+
+def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
+    print(f"{study.name}: {study.title}")
+    rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
+    print(table(["task", "planned", "in the store"], rows))
+    sizes = [[request_label(forget), *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()]
+    print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
+    labels = [request_label(forget) for forget in study.forget]
+    steps = [
+        [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
+        for name, found in result["steps_of_methods"].items()
+    ]
+    print("\n" + table(["steps of one run", *labels], steps))
+    print(f"\n{result['steps']['train']:,} training steps, {result['steps']['unlearn']:,} unlearning steps" + (
+        f", {result['steps']['tune']:,} steps of searches" if result["steps"]["tune"] else ""
+    ))  # fmt: skip
+    print(_cost(result))
+
+
+def _cost(result: Mapping[str, Any]) -> str:
+    if not result["from_data"]:
+        return "Sizes are those of the complete data set; with --data-dir FOLDER they come from your copy."
+    if result["samples_per_second"] is None:
+        return f"{result['samples']:,} samples in all; --probe runs a few steps and says how long that takes here."
+    speed, left = result["samples_per_second"], duration(result["seconds_left"])
+    return f"{result['samples']:,} samples in all; at {speed:,.0f} a second what is left takes about {left}."
