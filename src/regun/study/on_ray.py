@@ -82,10 +82,12 @@ def _start(ray: Any, address: str | None, workers: int | None, share: int) -> No
         if address:
             ray.init(address=address, **quiet)
         else:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of ours reports to nobody
             cores = workers * share if workers else os.cpu_count()
             ray.init(num_cpus=cores, include_dashboard=False, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as fault:
         where = f"the cluster at {address}" if address else "a cluster on this machine"
         raise RegunError(
-            f"cannot reach {where}: {fault}. Start one with `ray start --head`, or leave the address out."
+            f"cannot reach {where}: {fault}. Start one with `ray start --head`, or leave the address out; if the "
+            f"cluster asks for a token, set RAY_AUTH_MODE=token."
         ) from None
