@@ -15,7 +15,12 @@ FOUNDATION = {"settings", "seeds", "errors"}
 ROOMS: dict[str, set[str]] = {
     # room: the rooms it may import; every one of them stands further down
     "cli": {
+        "study",
+        "tune",
+        "tuned",
+        "requests",
         "shadows",
+        "setup",
         "auditing",
         "pipeline",
         "methods",
@@ -28,9 +33,30 @@ ROOMS: dict[str, set[str]] = {
         "splits",
     }
     | {"settings", "errors"},
-    "api": {"unlearning", "methods", "evaluate", "forward", "job", "data", "models", "splits", "errors"},
+    "study": {"page", "tune", "tuned", "setup", "auditing", "pipeline", "methods", "evaluate", "store", "train", "streams"}
+    | {"recipes", "job", "data", "models", "splits", "settings", "errors"},
+    "requests": {"api", "auditing", "pipeline", "unlearning", "methods", "evaluate", "store", "job", "data", "splits"}
+    | {"plugins"}
+    | FOUNDATION,
+    "api": {"tune", "unlearning", "methods", "evaluate", "forward", "job", "data", "models", "splits", "errors"},
+    "tune": {
+        "tuned",
+        "auditing",
+        "pipeline",
+        "unlearning",
+        "methods",
+        "evaluate",
+        "store",
+        "forward",
+        "job",
+        "data",
+        "splits",
+    }
+    | {"seeds", "errors"},
     "shadows": {"auditing", "pipeline", "methods", "evaluate", "store", "recipes", "data", "models", "splits"}
     | FOUNDATION,
+    "page": {"errors"},
+    "setup": {"recipes", "job", "data", "models", "splits", "settings", "errors"},
     "auditing": {"pipeline", "evaluate", "store", "forward", "data", "splits", "seeds", "errors"},
     "pipeline": {"unlearning", "methods", "store", "train", "streams", "recipes", "job", "data", "models", "splits"}
     | FOUNDATION,
@@ -48,6 +74,7 @@ ROOMS: dict[str, set[str]] = {
     "data": FOUNDATION,
     "models": {"plugins"} | FOUNDATION,
     "splits": {"seeds", "errors"},
+    "tuned": {"errors"},
     "plugins": {"errors"},
     "settings": {"errors"},
     "seeds": set(),
@@ -58,7 +85,7 @@ NEVER_MEET = [("methods", "evaluate"), ("evaluate", "methods"), ("train", "evalu
 ]
 """Not even by way of others: a method cannot see its score, a metric cannot know who is judged."""
 
-OUTSIDE = {"evaluate": {"numpy", "scipy"}, "splits": {"numpy"}, "settings": set(), "errors": set()}
+OUTSIDE = {"evaluate": {"numpy", "scipy"}, "splits": {"numpy"}, "settings": set(), "tuned": set(), "errors": set()}
 """Rooms that may use only these packages besides Python's own."""
 
 LIGHT = {"cli/__init__.py": {"regun.cli.parser", "regun.errors"}, "cli/parser.py": set(), "errors.py": set()}
@@ -85,7 +112,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "torch.cuda.manual_seed_all": set(),
     "numpy.random.seed": {"seeds.py"},
     "random.seed": {"seeds.py"},
-    "torch.set_num_threads": {"cli/"},
+    "torch.set_num_threads": {"cli/", "study/worker.py"},
     "os.system": set(),
 }
 METHODS = {"backward": {"train.py"}, "zero_grad": {"train.py"}}

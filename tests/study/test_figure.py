@@ -13,10 +13,12 @@ from matplotlib.patches import Rectangle
 
 from regun.errors import RegunError
 from regun.evaluate import FloorSummary
-from regun.study.figure import COLOURS, DASHES, MARKERS, colour_names, save_figure, series, tradeoff_figure
+from regun.page import frame
+from regun.page.look import COLOURS, DASHES, MARKERS, colour_names, save_figure, series
+from regun.page.svg import Gallery
+from regun.study.figure import tradeoff_figure
 from regun.study.report import charts
 from regun.study.report.charts import Bar, gap_figure, histogram_figure, learning_figure, roc_figure
-from regun.study.report.svg import Gallery
 from regun.study.results import Point
 from report_samples import tradeoff
 
@@ -174,7 +176,7 @@ class TestInline:
         assert one == two
 
     def test_every_colour_has_a_name_in_light_and_in_dark(self) -> None:
-        css = Path(charts.__file__).with_name("page.css").read_text("utf-8")
+        css = Path(frame.__file__).with_name("page.css").read_text("utf-8")
         light, dark = css.split("@media screen and (prefers-color-scheme:dark)")
         for colour, name in colour_names().items():
             assert f"--{name}:{colour}" in light

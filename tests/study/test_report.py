@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regun.page.frame import Extra
+from regun.page.markup import Html, escape, tag
 from regun.study.figure import tradeoff_figure
-from regun.study.report import Extra, build_report
+from regun.study.report import build_report
 from regun.study.report.closeup import curves, risky
-from regun.study.report.markup import Html, escape, tag
 from regun.study.report.numbers import cell, cost, fixed, floor, names, percent, seconds, share
 from regun.study.report.summary import summarise
 from regun.study.results import Block, Entry, Results

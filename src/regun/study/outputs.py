@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from regun.errors import RegunError
+from regun.page.look import save_figure
 from regun.study.collect import closeup
-from regun.study.figure import save_figure, tradeoff_figure
+from regun.study.figure import tradeoff_figure
 from regun.study.formats import render
 from regun.study.report import build_report
 from regun.study.results import Results, TradeOff

@@ -3,6 +3,6 @@
 Belongs here: the public list. Does not: code. May import: study.report.page.
 """
 
-from regun.study.report.page import Extra, build_report
+from regun.study.report.page import build_report
 
-__all__ = ["Extra", "build_report"]
+__all__ = ["build_report"]

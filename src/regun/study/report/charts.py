@@ -1,7 +1,7 @@
 """The figures of the page: gaps against the noise floor, ROC curves, confidence, learning curves.
 
 Belongs here: drawing plain numbers. Does not: where numbers come from (see closeup, numbers), the trade-off figure (see
-study.figure). May import: study.figure, evaluate, matplotlib.
+study.figure). May import: page.look, evaluate, matplotlib.
 """
 
 import math
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from regun.evaluate import FloorSummary
-from regun.study.figure import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
+from regun.page.look import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
 
 FloatArray = npt.NDArray[np.float64]
 

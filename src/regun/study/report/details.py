@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regun.page.frame import scroll
+from regun.page.markup import Html, join, tag
 from regun.study.report.closeup import RiskTable, RiskyExample, attack_of, risky
-from regun.study.report.markup import Html, join, tag
 from regun.study.report.numbers import attack_label, fixed, judged, many
-from regun.study.report.tables import NONE, scroll
+from regun.study.report.tables import NONE
 from regun.study.results import Block, Closeup, Entry, Results, Run
 
 _LONGEST = 240

@@ -1,24 +1,19 @@
-"""The page: its parts in order, its styles and script, and the policy that lets it load nothing else.
+"""The report of a study: its parts in order.
 
-Belongs here: `build_report` and the frame. Does not: numbers, tables, figures (see the other files of this folder).
-May import: study.results, study.report.*, matplotlib's Figure.
+Belongs here: `build_report`. Does not: numbers, tables, figures (see the other files of this folder), the page's frame.
+May import: page, study.results, study.report.*.
 """
 
-import base64
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
-
-from matplotlib.figure import Figure
+from collections.abc import Sequence
 
 import regun.study.report.panels as panels
+from regun.page.frame import Extra, extra_section, frame, nav, part, section
+from regun.page.markup import Html, join, tag
+from regun.page.svg import Gallery
 from regun.study.report.details import bullets, claims, definitions, over_forgetting, risks, settings
-from regun.study.report.markup import Html, escape, join, tag
 from regun.study.report.numbers import many, names
 from regun.study.report.summary import Summary, summarise
-from regun.study.report.svg import Gallery
-from regun.study.report.tables import Glossary, every_number, main_table, overview, scroll
+from regun.study.report.tables import Glossary, every_number, main_table, overview
 from regun.study.results import Block, Closeup, Results, TradeOff
 
 _SIZES = {
@@ -28,17 +23,6 @@ _SIZES = {
     "val": "{} for validation",
     "test": "{} for testing",
 }
-
-
-@dataclass(frozen=True)
-class Extra:
-    """A further section, such as how settings were searched: a figure, a table, both or only text."""
-
-    title: str
-    text: str = ""
-    figure: Figure | None = None
-    columns: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
 
 
 def build_report(
@@ -64,17 +48,17 @@ def build_report(
         parts.append(_request(results, block, link, close, swept, gallery, glossary))
     known = {block.forget for block in results.blocks}
     parts += [
-        _section("Trade-off", f"tradeoff-{k}", _swept(t, gallery))
+        section("Trade-off", f"tradeoff-{k}", _swept(t, gallery))
         for k, t in enumerate(tradeoffs)
         if t.forget not in known
     ]
-    parts += [_extra(extra, f"extra-{k + 1}", gallery) for k, extra in enumerate(tuning)]
+    parts += [extra_section(extra, f"extra-{k + 1}", gallery) for k, extra in enumerate(tuning)]
     parts += _closing(results, glossary)
-    nav = [("overview", "Overview")] if several else []
-    nav += [(link, f"Forget {block.label}") for block, link in zip(results.blocks, links, strict=True)]
-    nav += [(f"extra-{k + 1}", extra.title) for k, extra in enumerate(tuning)]
-    nav += [("method", "How it was run"), ("claims", "What it can say"), ("numbers", "Numbers explained")]
-    return _frame(results.title, join([_nav(nav), tag("main", parts, id="top")]), gallery.css())
+    links_to = [("overview", "Overview")] if several else []
+    links_to += [(link, f"Forget {block.label}") for block, link in zip(results.blocks, links, strict=True)]
+    links_to += [(f"extra-{k + 1}", extra.title) for k, extra in enumerate(tuning)]
+    links_to += [("method", "How it was run"), ("claims", "What it can say"), ("numbers", "Numbers explained")]
+    return frame(results.title, join([nav(links_to), tag("main", parts, id="top")]), gallery.css())
 
 
 def _header(results: Results) -> Html:
@@ -99,7 +83,7 @@ def _overview(results: Results, links: Sequence[str]) -> Html:
         "The mean distance to Retrain on every request; tinted where it is inside the noise floor.",
         class_="explain",
     )
-    return _section("Overview", "overview", join([text, overview(results, links)]))
+    return section("Overview", "overview", join([text, overview(results, links)]))
 
 
 def _request(
@@ -118,11 +102,11 @@ def _request(
         "Choose a column's name to sort by it; rest on it to read what it means. Good is Retrain's value. "
         "Tinted: no farther from Retrain than two retrained models are from each other."
     )
-    parts.append(_part("All methods", join([tag("p", hint, class_="explain"), main_table(block, glossary)])))
-    parts += [_part("Trade-off between utility and forgetting", _swept(t, gallery)) for t in swept]
+    parts.append(part("All methods", join([tag("p", hint, class_="explain"), main_table(block, glossary)])))
+    parts += [part("Trade-off between utility and forgetting", _swept(t, gallery)) for t in swept]
     parts += _close(block, closeup, gallery) if closeup is not None and closeup.signals else []
     parts.append(_folded(block, closeup, gallery, glossary))
-    return _section(f"Forget {block.label}", link, join(parts))
+    return section(f"Forget {block.label}", link, join(parts))
 
 
 def _summary(summary: Summary, figure: Html | None) -> Html:
@@ -142,8 +126,8 @@ def _swept(found: TradeOff, gallery: Gallery) -> Html:
 def _close(block: Block, closeup: Closeup, gallery: Gallery) -> list[Html]:
     seed = f" (seed {closeup.seed})"
     return [
-        _part(f"Confidence in the true label{seed}", panels.confidence(block, closeup, gallery)),
-        _part(f"ROC curves{seed}", panels.roc(block, closeup, gallery)),
+        part(f"Confidence in the true label{seed}", panels.confidence(block, closeup, gallery)),
+        part(f"ROC curves{seed}", panels.roc(block, closeup, gallery)),
     ]
 
 
@@ -168,64 +152,12 @@ def _opener(name: str, what: str) -> Html:
     return tag("summary", tag("span", name, class_="name"), " ", tag("small", what))
 
 
-def _extra(extra: Extra, link: str, gallery: Gallery) -> Html:
-    parts: list[Html] = [tag("p", extra.text, class_="explain")] if extra.text else []
-    if extra.figure is not None:
-        parts.append(tag("figure", scroll(gallery.embed(extra.figure, extra.title), extra.title), class_="plot"))
-    if extra.rows:
-        head = tag("thead", tag("tr", [tag("th", text, scope="col") for text in extra.columns]))
-        body = tag("tbody", [tag("tr", [tag("td", text) for text in row]) for row in extra.rows])
-        parts.append(scroll(tag("table", head, body), extra.title))
-    return _section(extra.title, link, join(parts))
-
-
 def _closing(results: Results, glossary: Glossary) -> list[Html]:
     method = [definitions(results.about)] if results.about else []
     if results.versions:
         method += [tag("h3", "Software"), definitions(results.versions)]
     return [
-        _section("How it was run", "method", join(method) or tag("p", "Nothing is known about how it was run.")),
-        _section("What this report can and cannot say", "claims", claims(results)),
-        _section("What the numbers mean", "numbers", glossary.html()),
+        section("How it was run", "method", join(method) or tag("p", "Nothing is known about how it was run.")),
+        section("What this report can and cannot say", "claims", claims(results)),
+        section("What the numbers mean", "numbers", glossary.html()),
     ]
-
-
-def _section(title: str, link: str, body: Html) -> Html:
-    return tag("section", tag("h2", title, id=f"{link}-title"), body, id=link, aria_labelledby=f"{link}-title")
-
-
-def _part(title: str, body: Html) -> Html:
-    return tag("div", tag("h3", title), body, class_="part")
-
-
-def _nav(links: Iterable[tuple[str, str]]) -> Html:
-    items = [tag("li", tag("a", text, href=f"#{link}")) for link, text in links]
-    return tag("nav", tag("ul", items), aria_label="On this page")
-
-
-def _frame(title: str, body: Html, figures: str) -> str:
-    here = files(__package__ or __name__)
-    css = here.joinpath("page.css").read_text("utf-8") + figures
-    script = here.joinpath("page.js").read_text("utf-8")
-    policy = (
-        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
-    head = join(
-        [
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("meta", name="referrer", content="no-referrer"),
-            tag("title", title),
-            Html(f"<style>{css}</style>"),
-        ]
-    )
-    tip = Html('<div id="tip" role="tooltip" hidden></div><div id="said" class="unseen" aria-live="polite"></div>')
-    skip = tag("a", "Skip to the report", href="#top", class_="skip")
-    whole = tag("html", tag("head", head), tag("body", skip, body, tip, Html(f"<script>{script}</script>")), lang="en")
-    return f"<!doctype html>\n{escape(whole)}\n"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

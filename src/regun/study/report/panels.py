@@ -10,10 +10,13 @@ from typing import Any
 
 import regun.study.report.charts as charts
 from regun.evaluate import describe
-from regun.study.figure import colour_names, tradeoff_figure
+from regun.page.frame import scroll
+from regun.page.look import colour_names
+from regun.page.markup import Html, join, tag
+from regun.page.svg import Gallery
+from regun.study.figure import tradeoff_figure
 from regun.study.report.charts import Bar, gap_figure, histogram_figure, learning_figure, roc_figure
 from regun.study.report.closeup import Curve, against, attack_of, common_limits, curves, logits
-from regun.study.report.markup import Html, join, tag
 from regun.study.report.numbers import (
     attack_label,
     cost,
@@ -27,8 +30,6 @@ from regun.study.report.numbers import (
     ranked,
     seconds,
 )
-from regun.study.report.svg import Gallery
-from regun.study.report.tables import scroll
 from regun.study.results import Block, Closeup, Entry, TradeOff
 
 _WORDS = {"forget": "forgotten", "heldout": "held out", "test": "test", "val": "validation"}

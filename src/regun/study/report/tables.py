@@ -1,7 +1,7 @@
 """Tables of the page: the sortable one, every number, the overview of several requests, and the glossary they share.
 
 Belongs here: rows and cells as HTML. Does not: numbers themselves, figures, prose. May import: study.results,
-study.report.numbers, study.report.markup, evaluate.
+study.report.numbers, page.markup, evaluate.
 """
 
 import math
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from regun.evaluate import Metric, describe
 from regun.evaluate.floor import Verdict
-from regun.study.report.markup import Html, join, tag
+from regun.page.frame import scroll
+from regun.page.markup import Html, join, tag
 from regun.study.report.numbers import (
     Cell,
     attack_parts,
@@ -121,11 +122,6 @@ def main_table(block: Block, glossary: Glossary) -> Html:
         class_="sortable",
     )
     return scroll(table, f"Results for the request to forget {block.label}")
-
-
-def scroll(content: Html, label: str) -> Html:
-    """A box of its own to scroll in, which the keyboard can reach."""
-    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
 def in_order(block: Block) -> list[Entry]:

@@ -1,12 +1,12 @@
 """HTML as values: text is escaped unless it is `Html` already, so nothing from data can become markup by accident.
 
-Belongs here: `Html`, `tag`, escaping. Does not: what a page says. May import: study.figure.
+Belongs here: `Html`, `tag`, escaping. Does not: what a page says. May import: page.look.
 """
 
 import html
 from collections.abc import Iterable
 
-from regun.study.figure import clean
+from regun.page.look import clean
 
 _VOID = {"meta", "br", "hr", "col"}
 

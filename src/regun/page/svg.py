@@ -1,7 +1,7 @@
 """A matplotlib figure as markup inside the page: real text, the page's fonts and colours, no styles of its own.
 
 Belongs here: drawing to SVG, renaming ids, turning styles into classes. Does not: what is drawn. May import:
-study.figure, study.report.markup, matplotlib.
+page.look, page.markup, matplotlib.
 """
 
 import io
@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 
-from regun.study.figure import colour_names, look
-from regun.study.report.markup import Html, escape
+from regun.page.look import colour_names, look
+from regun.page.markup import Html, escape
 
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _HREF = "{http://www.w3.org/1999/xlink}href"
