@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import regun
 from regun.data.joined import Joined
+from regun.data.selected import Selected
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError, RegunError
 from toys import blobs, mlp, same_state
@@ -168,3 +178,181 @@ def test_the_ten_lines_of_the_readme() -> None:
     exec(code, scope)
     assert isinstance(scope["outcome"], regun.Outcome)
     assert isinstance(scope["report"], regun.Evaluation)
+
+
+# ------------------------------------------------------------------------------------ what a user has, as it is
+
+
+def test_the_given_model_changes_only_when_asked_and_only_at_the_end() -> None:
+    data, model = parts(), mlp()
+    known = {name: data[name] for name in ("forget", "retain", "heldout")}
+    outcome = regun.unlearn(model, **known, settings={"epochs": 1}, inplace=True)
+    assert outcome.model is model
+    assert same_state(model, regun.unlearn(mlp(), **known, settings={"epochs": 1}).model)
+    assert model.training
+
+    def fail(job: regun.Job) -> None:
+        with torch.no_grad():
+            job.model[0].weight.zero_()
+        raise ZeroDivisionError
+
+    untouched = mlp()
+    with pytest.raises(ZeroDivisionError):
+        regun.unlearn(untouched, forget=data["forget"], method=fail, inplace=True)
+    assert same_state(untouched, mlp())
+
+
+def test_the_user_s_transforms_and_collate_function_are_used() -> None:
+    """Items are texts of different lengths; only the user's own code can make a batch of them."""
+    data = parts()
+
+    class Texts(Dataset):
+        def __init__(self, pair) -> None:
+            self.pair = pair
+
+        def __len__(self) -> int:
+            return len(self.pair[1])
+
+        def __getitem__(self, i: int):
+            return {"length": 3 + i % 4, "x": self.pair[0][i], "y": int(self.pair[1][i])}
+
+    def collate(items):
+        longest = max(item["length"] for item in items)
+        mask = torch.tensor([[1] * item["length"] + [0] * (longest - item["length"]) for item in items])
+        return {"features": torch.stack([i["x"] for i in items]), "mask": mask, "label": [i["y"] for i in items]}
+
+    class Model(MappedModel):
+        def forward(self, features, mask):
+            assert mask.shape[0] == features.shape[0]
+            return super().forward(features * (mask.sum(1, keepdim=True) > 0))
+
+    loaders = {name: DataLoader(Texts(pair), batch_size=4, collate_fn=collate) for name, pair in data.items()}
+    known = {name: loaders[name] for name in ("forget", "retain", "heldout")}
+    outcome = regun.unlearn(Model(), **known, settings={"epochs": 1, "batch_size": 8})
+    plain = regun.unlearn(
+        MappedModel(), **{name: Mapped(data[name]) for name in known}, settings={"epochs": 1, "batch_size": 8}
+    )
+    assert same_state(outcome.model, plain.model)
+    assert regun.audit(outcome.model, **known, test=loaders["test"], bootstrap=0).numbers["test_acc"].value >= 0
+    with pytest.raises(DataError, match="let your collate function pad all batches to one length"):
+        regun.unlearn(
+            Model(), forget=loaders["forget"], retain=loaders["retain"], method="ssd", settings={"micro_batch": 3}
+        )
+
+
+def test_subsets_of_one_data_set_that_overlap_are_refused() -> None:
+    examples = blobs(n=100)
+    whole = TensorDataset(examples.x, torch.from_numpy(examples.labels))
+    cuts = {"forget": range(10), "retain": range(10, 60), "heldout": range(60, 80)}
+    sets = {name: Subset(whole, list(rows)) for name, rows in cuts.items()}
+    regun.unlearn(mlp(), **sets, settings={"epochs": 1})
+    for name, rows, message in (
+        ("heldout", [59, 60, 61], "retain and heldout share 1 examples (by position in the same data set; the first is 59)"),
+        ("retain", range(9, 60), "forget and retain share 1 examples (by position in the same data set; the first is 9): "
+                                 "what is forgotten must not be trained on again. Take them out of retain."),
+    ):  # fmt: skip
+        with pytest.raises(DataError) as caught:
+            regun.unlearn(mlp(), **{**sets, name: DataLoader(Subset(whole, list(rows)))})
+        assert message in str(caught.value)
+    nested = Subset(Subset(whole, range(50, 100)), [0, 20, 30])
+    with pytest.raises(DataError, match="the model was trained on retain, so these examples are not unseen"):
+        regun.audit(mlp(), forget=sets["forget"], retain=sets["retain"], test=nested)
+    sampled = DataLoader(whole, sampler=SubsetRandomSampler(range(5, 30)))
+    with pytest.raises(DataError, match="forget and heldout share 5 examples"):
+        regun.unlearn(mlp(), forget=sets["forget"], heldout=sampled, method="neggrad")
+    with pytest.raises(DataError, match="forget and test share 10 examples"):
+        regun.audit(mlp(), forget=sets["forget"], retain=sets["retain"], test=whole)
+
+
+def test_overlap_is_found_by_id_and_by_content() -> None:
+    data = parts()
+    known = {name: data[name] for name in ("forget", "retain", "heldout")}
+    ids = {"forget": range(20), "retain": np.arange(20, 120), "heldout": [str(n) for n in range(119, 149)]}
+    with pytest.raises(DataError, match=r"retain and heldout share 1 examples \(by id; the first is 119\)"):
+        regun.unlearn(mlp(), **known, ids=ids)
+    with pytest.raises(DataError, match=r"ids\['forget'\] has 3 ids for 20 examples; give one for each"):
+        regun.unlearn(mlp(), **known, ids={"forget": [1, 2, 3]})
+    with pytest.raises(DataError, match="unknown set in ids 'forgot'. Did you mean 'forget'"):
+        regun.audit(mlp(), forget=data["forget"], test=data["test"], ids={"forgot": []})
+    copied = (
+        torch.cat([data["heldout"][0], data["forget"][0][4:6]]),
+        torch.cat([data["heldout"][1], torch.tensor([0, 0])]),
+    )
+    mixed = {**known, "heldout": copied}
+    regun.unlearn(mlp(), **mixed, settings={"epochs": 1})
+    with pytest.raises(
+        DataError,
+        match=r"forget and heldout share 2 examples \(by content; counted in heldout, by position; the first is 30\)",
+    ):
+        regun.unlearn(mlp(), **mixed, check_content=True)
+    with pytest.raises(DataError, match="forget and test share 2 examples"):
+        regun.audit(mlp(), forget=TensorDataset(*data["forget"]), test=TensorDataset(*copied), check_content=True)
+    with pytest.raises(DataError, match="retain and heldout share 100 examples"):
+        regun.unlearn(mlp(), forget=data["forget"], retain=data["retain"], heldout=data["retain"])
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(6), 0
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Endless(), "forget is a Endless whose items cannot be counted and had by number"),
+        (DataLoader(Endless()), "forget is a Endless whose items cannot be counted"),
+        (
+            DataLoader(TensorDataset(torch.zeros(9, 6), torch.zeros(9)), sampler=WeightedRandomSampler([1.0] * 9, 9)),
+            "draws its items with a WeightedRandomSampler, so which examples it stands for is not known",
+        ),
+        (
+            DataLoader(TensorDataset(torch.zeros(9, 6), torch.zeros(9)), sampler=RandomSampler(range(9), num_samples=3)),
+            "draws its items with a RandomSampler",
+        ),
+        (DataLoader(TensorDataset(torch.zeros(9, 6), torch.zeros(9)), batch_sampler=[[0, 1], [3]]), "with a list"),
+        ({"x": 1}, "forget is a dict; give a torch Dataset"),
+        (torch.zeros(3), "forget is a Tensor; give a torch Dataset"),
+    ],
+)  # fmt: skip
+def test_sources_that_do_not_say_which_examples_they_mean(source, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        regun.unlearn(mlp(), forget=source, method="neggrad")
+
+
+def test_a_loader_over_some_items_and_a_set_that_only_looks_like_one() -> None:
+    data = parts()
+    whole = TensorDataset(
+        torch.cat([data["forget"][0], data["retain"][0]]), torch.cat([data["forget"][1], data["retain"][1]])
+    )
+    rows = list(range(20))
+    sampled = DataLoader(whole, batch_size=3, sampler=SubsetRandomSampler(rows))
+
+    class Rows:
+        """As Hugging Face's data sets are: items by number, no torch class."""
+
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, i: int):
+            return data["forget"][0][i], int(data["forget"][1][i])
+
+    models = [
+        regun.unlearn(mlp(), forget=source, retain=data["retain"], method="neggrad_plus", settings={"epochs": 1}).model
+        for source in (data["forget"], sampled, Rows())
+    ]
+    assert same_state(models[0], models[1])
+    assert same_state(models[0], models[2])
+
+
+def test_a_selection_is_its_rows() -> None:
+    examples = blobs(n=30)
+    some = Selected(examples, np.array([7, 3, 29]))
+    batch = some.fetch(np.array([2, 0]))
+    assert torch.equal(batch.x, examples.x[[29, 7]])
+    assert batch.indices.tolist() == [2, 0]
+    assert some.labels.tolist() == examples.labels[[7, 3, 29]].tolist()
+    streamed = list(some.stream([np.array([1]), np.array([0, 2])]))
+    assert torch.equal(streamed[1].x, examples.x[[7, 29]])
+    assert some.digest != Selected(examples, np.array([3, 7, 29])).digest
+    with pytest.raises(DataError, match="a selected row is out of range; there are 30 examples"):
+        Selected(examples, np.array([30]))

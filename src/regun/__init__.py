@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from regun.errors import RegunError
     from regun.evaluate import Evaluation
     from regun.job import Budget, Job
+    from regun.requests import Project, asked_of, forget
     from regun.splits import Request, Splits, make_splits, reserve
     from regun.store import Store
     from regun.unlearning import Outcome
@@ -26,6 +27,9 @@ _HOMES = {
     "reserve": "splits",
     "Job": "job",
     "Budget": "job",
+    "Project": "requests",
+    "asked_of": "requests",
+    "forget": "requests",
     "Store": "store",
     "RegunError": "errors",
 }
@@ -35,11 +39,14 @@ __all__ = [
     "Evaluation",
     "Job",
     "Outcome",
+    "Project",
     "RegunError",
     "Request",
     "Splits",
     "Store",
+    "asked_of",
     "audit",
+    "forget",
     "make_splits",
     "reserve",
     "unlearn",

@@ -1,10 +1,11 @@
 """regun on a user's own model and data.
 
 Belongs here: `unlearn` and `audit` on plain objects: any `nn.Module`, any Dataset, DataLoader or pair of tensors.
-Does not: files, the store. May import: unlearning, methods, evaluate, forward, data.
+Does not: files, the store. May import: tune, unlearning, methods, evaluate, forward, data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Examples, Indices
 from regun.data.joined import Joined
+from regun.data.overlap import Ids, refuse_overlap
 from regun.errors import RegunError
 from regun.evaluate import Evaluation, evaluate
 from regun.evaluate.membership import Attack, Scorer
@@ -23,6 +25,7 @@ from regun.job import Budget, Epoch, Job, private_copy
 from regun.methods import get_method
 from regun.models.calls import logits_of
 from regun.splits import Splits
+from regun.tune.own import tune_job
 from regun.unlearning import Outcome, unlearn_job
 
 
@@ -45,11 +48,21 @@ def unlearn(
     on_epoch: Callable[[Epoch, nn.Module], None] | None = None,
     device: torch.device | str | None = None,
     num_classes: int | None = None,
+    ids: Ids | None = None,
+    check_content: bool = False,
+    inplace: bool = False,
+    tune: int | None = None,
 ) -> Outcome:
     """A copy of `model` from which the influence of `forget` is removed; the model given is left as it is.
 
     `retain` is the rest of the training data, `heldout` labelled data the model never saw (ReGUn needs it), `val` is
     only watched, for keep="best". `method` is a name (`regun methods`) or your own function of a Job.
+
+    Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and with
+    `check_content` by what the examples hold. With `inplace`, `model` itself gets the new weights, at the very end.
+
+    With `tune`, that many settings are tried and the best kept; `outcome.trials` lists them. No retrained model is
+    needed: half of `heldout`, and `val`, are set aside to judge by. Settings that are given stay as they are.
 
     >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
     """
@@ -57,7 +70,9 @@ def unlearn(
     given = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
     sources = {name: source for name, source in given.items() if source is not None}
     classes = num_classes or count_classes(model, forget, where)
-    joined = Joined(tuple(as_examples(source, classes, name) for name, source in sources.items()))
+    sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
+    refuse_overlap(sources, sets, ids, check_content)
+    joined = Joined(tuple(sets.values()))
     parts = {name: joined.indices(number) for number, name in enumerate(sources)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(**{name: parts.get(name, nothing) for name in given}, total=len(joined.labels))
@@ -73,7 +88,17 @@ def unlearn(
         reference=private_copy(reference, where) if reference is not None else None,
         rebuild=rebuild,
     )
-    return unlearn_job(job, found, found.configure(settings or {}, preset), keep=keep, criterion=criterion)
+    start = found.configure(settings or {}, preset)
+    if tune is None:
+        outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
+    else:
+        family = preset if preset is not None and preset in found.search else "resnet"
+        fixed = settings or {}
+        outcome = tune_job(job, found, start, trials=tune, family=family, fixed=fixed, keep=keep, criterion=criterion)
+    if not inplace:
+        return outcome
+    model.load_state_dict(outcome.model.state_dict())
+    return replace(outcome, model=model)
 
 
 def audit(
@@ -91,18 +116,23 @@ def audit(
     seed: int = 0,
     device: torch.device | str | None = None,
     num_classes: int | None = None,
+    ids: Ids | None = None,
+    check_content: bool = False,
 ) -> Evaluation:
     """How well `model` has forgotten `forget`, with intervals; `retrain` and `references` were trained without it.
 
-    At least one of `test`, `heldout` and `val` is needed as unseen data. Every model runs once over every set. Without
-    retrained models the evaluation's `claims` say what cannot be told.
+    At least one of `test`, `heldout` and `val` is needed as unseen data; unseen data that overlap the training data are
+    refused, as in `unlearn`. Every model runs once over every set. Without retrained models the evaluation's `claims`
+    say what cannot be told.
 
     >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
     """
     where = torch.device(device) if device is not None else device_of(model)
     given = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
     classes = num_classes or count_classes(model, forget, where)
-    sets = {name: as_examples(source, classes, name) for name, source in given.items() if source is not None}
+    sources = {name: source for name, source in given.items() if source is not None}
+    sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
+    refuse_overlap(sources, sets, ids, check_content)
 
     def signals(one: nn.Module) -> dict[str, Signals]:
         return {name: signals_on(one, examples, where) for name, examples in sets.items()}

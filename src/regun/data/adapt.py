@@ -9,7 +9,16 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+)
 
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Examples
@@ -21,23 +30,67 @@ Source = Any
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
-    """`source` as Examples; a DataLoader gives its dataset, collate function and number of workers."""
+    """`source` as Examples; a DataLoader gives its items, collate function and number of workers."""
     if isinstance(source, DataLoader):
         loader = cast("DataLoader[Any]", source)
+        _refuse_unsized(loader.dataset, name)
         collate = cast(Any, loader.collate_fn)
-        return DatasetExamples(loader.dataset, num_classes, collate=collate, workers=loader.num_workers)
+        return DatasetExamples(loaded_dataset(loader), num_classes, collate=collate, workers=loader.num_workers)
     if isinstance(source, Dataset):
+        _refuse_unsized(cast(object, source), name)
         return DatasetExamples(cast("Dataset[Any]", source), num_classes)
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
-        x, y = cast("tuple[Any, Any]", source)
-        labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
-        if isinstance(x, Mapping):
-            mapping = cast("Mapping[str, Any]", x)
-            return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
-        return TensorExamples(torch.as_tensor(x), labels, num_classes)
+        return _of_pair(*cast("tuple[Any, Any]", source), num_classes)
     given: Any = cast(Any, source)
     if all(hasattr(given, part) for part in ("labels", "num_classes", "fetch", "stream")):
         return given
+    if _is_map_style(given):
+        return DatasetExamples(given, num_classes)
     raise DataError(
         f"{name} is a {type(given).__name__}; give a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
     )
+
+
+def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
+    """The items a loader goes over; those of a SubsetRandomSampler where it has one.
+
+    The order and size of its batches do not matter here: training draws its own.
+    """
+    batches = cast(Any, loader.batch_sampler)
+    sampler = cast(Any, batches.sampler if isinstance(batches, BatchSampler) else batches or loader.sampler)
+    if isinstance(sampler, SubsetRandomSampler):
+        return Subset(loader.dataset, [int(i) for i in sampler.indices])
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(cast(Any, loader.dataset))
+    )
+    if not whole:
+        raise DataError(
+            f"a DataLoader draws its items with a {type(cast(object, sampler)).__name__}, so which examples it stands "
+            f"for is not known; give a loader over torch.utils.data.Subset(dataset, indices) instead."
+        )
+    return loader.dataset
+
+
+def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
+    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    if isinstance(x, Mapping):
+        mapping = cast("Mapping[str, Any]", x)
+        return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
+    return TensorExamples(torch.as_tensor(x), labels, num_classes)
+
+
+def _refuse_unsized(dataset: object, name: str) -> None:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError(
+            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and had by number, so "
+            f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
+        )
+
+
+def _is_map_style(given: Any) -> bool:
+    """Items by number without being a torch Dataset, as Hugging Face's data sets are."""
+    if isinstance(given, str | bytes | Mapping | tuple | list | Tensor | np.ndarray):
+        return False
+    return hasattr(given, "__len__") and hasattr(given, "__getitem__")

@@ -116,5 +116,15 @@ def _joined(parts: Sequence[Inputs], order: Tensor) -> Inputs:
     first = parts[0]
     if isinstance(first, Mapping):
         maps = [p for p in parts if isinstance(p, Mapping)]
-        return {name: torch.cat([m[name] for m in maps])[order] for name in first}
-    return channels_last(torch.cat([p for p in parts if isinstance(p, Tensor)])[order])
+        return {name: _stacked(name, [m[name] for m in maps])[order] for name in first}
+    return channels_last(_stacked("x", [p for p in parts if isinstance(p, Tensor)])[order])
+
+
+def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    shapes = {tuple(t.shape[1:]) for t in tensors}
+    if len(shapes) > 1:
+        raise DataError(
+            f"this method mixes examples of several sets in a batch, and they give input {name!r} in the shapes "
+            f"{sorted(shapes)}; let your collate function pad all batches to one length."
+        )
+    return torch.cat(list(tensors))

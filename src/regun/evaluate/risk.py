@@ -1,13 +1,12 @@
 """Which forgotten examples still look like members.
 
 Belongs here: the per-example risk list and its export as JSON rows and CSV.
-Does not: the attack that scores. May import: errors, evaluate.leakage, evaluate.membership, evaluate.signals.
+Does not: the attack that scores. May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership,
+evaluate.signals, evaluate.spreadsheet.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -19,8 +18,7 @@ from regun.evaluate.checks import aligned, check_distinct, check_splits
 from regun.evaluate.leakage import UNSEEN, Pool, offline_a, scores
 from regun.evaluate.membership import Attack, Scorer, resolve
 from regun.evaluate.signals import FloatArray, Signals
-
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+from regun.evaluate.spreadsheet import csv_text
 
 
 @dataclass(frozen=True)
@@ -79,17 +77,5 @@ def risk_rows(risks: Sequence[Risk]) -> list[dict[str, Any]]:
 
 
 def risk_csv(risks: Sequence[Risk]) -> str:
-    """The list as CSV text; a text cell that a spreadsheet would run as a formula gets a leading apostrophe."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)  # with CRLF line ends it also quotes lone carriage returns
-    writer.writerow([field.name for field in fields(Risk)])
-    for risk in risks:
-        writer.writerow([_safe(value) for value in asdict(risk).values()])
-    return out.getvalue()
-
-
-def _safe(value: Any) -> Any:
-    """Numbers stay numbers; text that starts like a formula, also behind spaces, is marked as text."""
-    if isinstance(value, str) and (value.startswith(_FORMULA_STARTS) or value.lstrip().startswith(_FORMULA_STARTS)):
-        return "'" + value
-    return value
+    """The list as CSV text (see `csv_text`)."""
+    return csv_text([field.name for field in fields(Risk)], [list(asdict(risk).values()) for risk in risks])

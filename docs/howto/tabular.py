@@ -1,0 +1,60 @@
+"""Forget some patients of a model on tabular data: a plain MLP on scikit-learn's diabetes records.
+
+Tensors are all it takes: no data set class, no configuration. Run: python docs/howto/tabular.py
+
+The model knows its patients by heart, so the attack on its loss finds them (AUC far above 50). ReGUn moves that number
+most of the way to a model retrained without them, and keeps the accuracy on new patients. With 120 test patients a
+point or two means nothing; over seeds 0 to 4 of `unlearn` the AUC is 55 to 59 and the test accuracy 62 to 65.
+"""
+
+import numpy as np
+import torch
+from sklearn.datasets import load_diabetes
+from torch import nn
+
+import regun
+
+FORGET = 30
+
+
+def records() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """442 patients: ten measurements, and whether their disease went further within a year than that of most."""
+    x, progression = load_diabetes(return_X_y=True)
+    labels = (progression > np.median(progression)).astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(labels))
+    x, y = torch.tensor(x[order] * 20, dtype=torch.float32), torch.tensor(labels[order])
+    cuts = {"forget": (0, FORGET), "retain": (FORGET, 222), "heldout": (222, 322), "test": (322, 442)}
+    return {name: (x[a:b], y[a:b]) for name, (a, b) in cuts.items()}
+
+
+def trained(x: torch.Tensor, y: torch.Tensor, seed: int) -> nn.Module:
+    """An MLP that learns its patients by heart."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(200):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def main() -> dict[str, dict[str, float]]:
+    data = records()
+    known = [torch.cat(parts) for parts in zip(data["forget"], data["retain"], strict=True)]
+    base, retrained = trained(*known, seed=0), trained(*data["retain"], seed=1)
+    settings = {"epochs": 30, "lr": 0.05, "schedule": "cosine", "w": 0.8}
+    settings |= {"batch_size": 8, "retain_batch": 64, "granularity": "class"}
+    sets = {name: data[name] for name in ("forget", "retain", "heldout")}
+    outcome = regun.unlearn(base, **sets, method="regun", settings=settings)
+    results = {}
+    for name, model in (("base", base), ("ReGUn", outcome.model), ("retrained", retrained)):
+        numbers = regun.audit(model, **sets, test=data["test"]).numbers
+        results[name] = {what: numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
+        print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What somebody wants gone: lines of a CSV, JSON or text file.
+
+Belongs here: reading such a file to `Line`s, whatever is in them taken as text. Does not: which examples they mean.
+May import: errors.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from regun.errors import DataError
+
+COLUMNS = ("id", "reason", "requester", "date")
+LONGEST = 1000
+"""Characters an id, a reason, a reference or a date may have."""
+
+
+class Line(NamedTuple):
+    """One record to forget: its id, and why, for whom (a reference, not a name) and when it was asked."""
+
+    id: str
+    reason: str = ""
+    requester: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All lines of a request in their order, and the columns of the file that were not read."""
+
+    lines: tuple[Line, ...]
+    ignored: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise DataError("the request names no id; give at least one record to forget.")
+
+    def filled(self, reason: str = "", requester: str = "", date: str = "") -> "Asked":
+        """The same with these texts where a line has none."""
+        if not (reason or requester or date):
+            return self
+        lines = (Line(one, r or reason, q or requester, d or date) for one, r, q, d in self.lines)
+        return replace(self, lines=tuple(lines))
+
+
+def asked_of(ids: Sequence[str | int], *, reason: str = "", requester: str = "", date: str = "") -> Asked:
+    """A request from ids in memory.
+
+    >>> asked_of([7, "b-12"], requester="ticket 4711").lines[0]
+    Line(id='7', reason='', requester='ticket 4711', date='')
+    """
+    lines = (Line(_id_text(one, f"id {n}"), reason, requester, date) for n, one in enumerate(ids, 1))
+    return Asked(tuple(lines))
+
+
+def read_asked(path: Path) -> Asked:
+    """The request in a file: `.csv` with a column id, `.json` with a list, anything else one id a line."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as fault:
+        raise DataError(f"cannot read the ids of {path}: {fault.strerror or fault}. Name a file of ids.") from None
+    except UnicodeDecodeError as fault:
+        raise DataError(f"{path} is not UTF-8 text (byte {fault.start} is not); save it as UTF-8.") from None
+    kind = path.suffix.lower()
+    try:
+        if kind == ".csv":
+            return _read_csv(text)
+        return _read_json(text) if kind == ".json" else Asked(tuple(_read_text(text)))
+    except DataError as fault:
+        raise DataError(f"{path}: {fault}") from None
+
+
+def _read_text(text: str) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield Line(_short(line.strip(), f"line {number}"))
+
+
+def _read_csv(text: str) -> Asked:
+    first = text.split("\n", 1)[0]
+    rows = csv.reader(text.splitlines(keepends=True), delimiter=";" if ";" in first and "," not in first else ",")
+    try:
+        head = [name.strip().lower() for name in next(rows, list[str]())]
+        if head.count("id") != 1:
+            raise DataError(
+                f"the first line of a CSV file names its columns, one of them id (others: {', '.join(COLUMNS[1:])}); "
+                f"got {', '.join(head)[:80] or 'nothing'}."
+            )
+        lines = tuple(_csv_lines(rows, head))
+    except csv.Error as fault:
+        raise DataError(f"line {rows.line_num} is not CSV: {fault}.") from None
+    return Asked(lines, tuple(name for name in head if name not in COLUMNS))
+
+
+def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[Line]:
+    """A column that the file lacks, or a row that ends early, reads as empty; written for a million rows."""
+    pick = itemgetter(*(head.index(name) if name in head else -1 for name in COLUMNS))
+    width, make = len(head), Line._make
+    for row in rows:
+        if not any(row):
+            continue
+        row += [""] * (width + 1 - len(row))
+        line = make(map(str.strip, pick(row)))
+        if not line[0]:
+            raise DataError(f"line {rows.line_num} has no id; give one, or take the line out.")
+        if len(line[0]) + len(line[1]) + len(line[2]) + len(line[3]) > LONGEST:
+            _short(max(line, key=len), f"line {rows.line_num}")
+        yield line
+
+
+def _read_json(text: str) -> Asked:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise DataError(f"this is not JSON: {fault}.") from None
+    shared: Mapping[str, Any] = {}
+    if isinstance(value, dict) and "ids" in value:
+        shared = cast("dict[str, Any]", value)
+        value = shared["ids"]
+    if not isinstance(value, list):
+        raise DataError('give a JSON list of ids or of objects with an id, or an object {"ids": [...], "reason": ...}.')
+    items = cast("list[Any]", value)
+    lines = tuple(_json_line(item, shared, f"entry {n}") for n, item in enumerate(items, 1))
+    objects = [cast("dict[str, Any]", item) for item in [shared, *items] if isinstance(item, dict)]
+    keys = {str(key) for item in objects for key in item if key not in (*COLUMNS, "ids")}
+    return Asked(lines, tuple(sorted(keys)))
+
+
+def _json_line(item: Any, shared: Mapping[str, Any], where: str) -> Line:
+    own = cast("dict[str, Any]", item) if isinstance(item, dict) else {"id": item}
+    if "id" not in own:
+        raise DataError(f"{where} has no id; give one, or take it out.")
+    rest: list[str] = []
+    for name in COLUMNS[1:]:
+        text = own.get(name, shared.get(name, ""))
+        if not isinstance(text, str):
+            raise DataError(f"the {name} of {where} is a {type(text).__name__}; give text.")
+        rest.append(_short(text.strip(), f"the {name} of {where}"))
+    return Line(_id_text(own["id"], where), *rest)
+
+
+def _id_text(value: object, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"{where} is a {type(value).__name__}; an id is text or a whole number.")
+    if isinstance(value, int):
+        return str(value)
+    if not value:
+        raise DataError(f"{where} is empty; give an id, or take it out.")
+    return _short(value, where)
+
+
+def _short(text: str, where: str) -> str:
+    if len(text) > LONGEST:
+        raise DataError(f"{where} has {len(text):,} characters; at most {LONGEST:,} are read.")
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise DataError(f"{where} holds half of a character (a lone surrogate); give whole text.")
+    return text

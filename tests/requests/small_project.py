@@ -1,0 +1,93 @@
+"""A project file as a user would write one: an overfitted network on noisy clouds, with ids."""
+
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+import regun
+
+SIZES = {"train": 160, "heldout": 60, "val": 60, "test": 60}
+EASY = "smia_auc<101"
+"""A rule that every model meets."""
+QUICK = "regun,epochs=1,batch_size=16,lr=0.001"
+
+
+@lru_cache
+def data() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    rng = np.random.default_rng(0)
+    total = sum(SIZES.values())
+    labels = rng.integers(0, 3, total)
+    x = 1.2 * np.eye(3, 8)[labels] + rng.standard_normal((total, 8))
+    ends = np.cumsum([0, *SIZES.values()])
+    cuts = dict(zip(SIZES, pairwise(ends), strict=True))
+    inputs, target = torch.tensor(x, dtype=torch.float32), torch.tensor(labels)
+    return {name: (inputs[a:b], target[a:b]) for name, (a, b) in cuts.items()}
+
+
+def network(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+@lru_cache
+def weights() -> dict[str, torch.Tensor]:
+    """Trained until it knows its training examples by heart."""
+    model, (x, y) = network(), data()["train"]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def ids(name: str = "train") -> list[str]:
+    return [f"{name}-{n}" for n in range(SIZES[name])]
+
+
+def project(**changes) -> regun.Project:
+    model = network()
+    model.load_state_dict(weights())
+    parts = data()
+    given = {
+        "model": model,
+        "train": parts["train"],
+        "ids": ids(),
+        "heldout": parts["heldout"],
+        "val": parts["val"],
+        "test": parts["test"],
+        "unseen_ids": {name: ids(name) for name in ("heldout", "val", "test")},
+        "method": "regun,epochs=16,batch_size=8,retain_batch=64,lr=0.05,w=0.7,granularity=sample",
+        "retrain": {"epochs": 20, "lr": 0.05, "batch_size": 16},
+    }
+    return regun.Project(**{**given, **changes})
+
+
+class Heavy(nn.Module):
+    """The network with much to write to disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+        self.inner.load_state_dict(weights())
+        self.register_buffer("ballast", torch.zeros(4_000_000))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def slow_project() -> regun.Project:
+    """Works and writes for a while, to be killed in the middle."""
+    return project(model=Heavy(), method="regun,epochs=20,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
+
+
+def no_project() -> int:
+    return 3
+
+
+def broken_project() -> regun.Project:
+    raise ZeroDivisionError("no data today")

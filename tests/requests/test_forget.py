@@ -1,0 +1,358 @@
+"""The transaction: who plays which part in a sequence of requests, what is accepted, and what is written."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from small_project import EASY, QUICK, SIZES, data, ids, network, project, weights
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import regun
+import regun.requests.attempt
+from regun.errors import DataError, RegunError, SettingsError, StoreError
+from regun.requests import Naming, Options, Watch, history, prepare, verify_folder
+from regun.requests.folder import opened
+from regun.store import state_digest
+
+FIRST, SECOND = ids()[:20], ids()[15:40]
+LENIENT = Options(accept=EASY)
+
+
+def run(out: Path, wanted, options: Options = LENIENT, **changes):
+    return regun.forget(project(**{"method": QUICK, **changes}), regun.asked_of(wanted), out, options)
+
+
+def receipt_of(out: Path, number: int) -> dict:
+    return json.loads((out / f"requests/{number:04d}/receipt.json").read_text())
+
+
+def files(out: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """What every unlearning run was given: the starting weights and the inputs of each set."""
+    seen: list[dict] = []
+    real = regun.unlearn
+
+    def spy(model, **given):
+        sets = {name: given[name] for name in ("forget", "retain", "heldout", "val") if given[name] is not None}
+        rows = {name: some.fetch(np.arange(len(some.labels))).x for name, some in sets.items()}
+        seen.append({"start": state_digest(model.state_dict()), **rows})
+        return real(model, **given)
+
+    monkeypatch.setattr(regun.requests.attempt, "unlearn", spy)
+    return seen
+
+
+def rows(x: torch.Tensor) -> set[tuple]:
+    return {tuple(row.tolist()) for row in x}
+
+
+def test_a_sequence_forgets_the_union_and_nothing_comes_back(tmp_path: Path, parts: list[dict]) -> None:
+    x = data()["train"][0]
+    run(tmp_path, FIRST)
+    done = run(tmp_path, [*SECOND, *ids("heldout")[:5], *ids("val")[:2]])
+    assert done.plan.matched.already == tuple(ids()[15:20])
+    first, second = parts
+    assert rows(first["forget"]) == rows(x[:20])
+    assert rows(first["retain"]) == rows(x[20:])
+    assert rows(second["forget"]) == rows(x[:40])
+    assert rows(second["retain"]) == rows(x[40:])
+    assert rows(second["heldout"]) == rows(data()["heldout"][0][5:])
+    assert rows(second["val"]) == rows(data()["val"][0][2:])
+    assert second["start"] == receipt_of(tmp_path, 1)["model"]["after"] != first["start"]
+    run(tmp_path, ids()[100:101])
+    assert rows(parts[2]["heldout"]) == rows(data()["heldout"][0][5:]), "what was asked for stays out of every set"
+
+
+def test_the_audit_covers_what_is_new_and_all_that_is_forgotten(tmp_path: Path) -> None:
+    run(tmp_path, FIRST)
+    run(tmp_path, SECOND)
+    assert set(receipt_of(tmp_path, 1)["audit"]["scopes"]) == {"all"}
+    audit, found = receipt_of(tmp_path, 2)["audit"]["scopes"], receipt_of(tmp_path, 2)["data"]
+    assert set(audit) == {"all", "new"}
+    assert (found["sets"]["forget"]["examples"], found["newly_forgotten_examples"]) == (40, 20)
+    own = network()
+    own.load_state_dict(safetensors.torch.load_file(tmp_path / "requests/0002/model.safetensors"))
+    parts, (x, y) = data(), data()["train"]
+    unseen = {name: parts[name] for name in ("heldout", "val", "test")}
+    for scope, forget in (("all", slice(0, 40)), ("new", slice(20, 40))):
+        report = regun.audit(own, forget=(x[forget], y[forget]), retain=(x[40:], y[40:]), **unseen)
+        ours = audit[scope]["after"]["numbers"]
+        assert {name: number.to_json() for name, number in report.numbers.items()} == ours
+
+
+def test_the_same_request_twice_does_nothing(tmp_path: Path) -> None:
+    assert run(tmp_path, FIRST).folder is not None
+    before = files(tmp_path)
+    for wanted in (FIRST, FIRST[::-1], FIRST[:3]):
+        done = run(tmp_path, wanted)
+        assert (done.folder, done.receipt, done.accepted, done.plan.empty) == (None, None, True, True)
+    assert files(tmp_path) == before
+
+
+def test_a_request_made_again_elsewhere_gives_the_same_model(tmp_path: Path) -> None:
+    weights_of = [run(tmp_path / name, FIRST).receipt["model"]["after"] for name in ("a", "b")]
+    assert weights_of[0] == weights_of[1]
+    assert run(tmp_path / "c", FIRST, Options(accept=EASY, seed=1)).receipt["model"]["after"] != weights_of[0]
+
+
+def test_regun_meets_a_real_rule(tmp_path: Path) -> None:
+    """The base remembers what it learned; after the request the attack no longer tells it from unseen data."""
+    options = Options(accept="smia_auc~50, smia_auc_val~50, val_drop<8")
+    done = regun.forget(project(), regun.asked_of(FIRST), tmp_path, options)
+    audit = done.receipt["audit"]["scopes"]["all"]
+    assert audit["before"]["numbers"]["smia_auc"][1] > 55
+    assert done.accepted, done.receipt["acceptance"]
+
+
+def test_what_is_rejected_changes_nothing_that_counts(tmp_path: Path, parts: list[dict]) -> None:
+    done = run(tmp_path, FIRST, Options(accept="smia_auc<0"))
+    assert not done.accepted
+    assert [entry.status for entry in history(tmp_path)] == ["rejected"]
+    assert receipt_of(tmp_path, 1)["acceptance"]["accepted"] is False
+    assert "REJECTED" in (tmp_path / "requests/0001/receipt.html").read_text().upper()
+    again = run(tmp_path, FIRST)
+    assert again.accepted
+    assert parts[1]["start"] == parts[0]["start"] == project_digest()
+    assert again.receipt["model"]["before"] == project_digest()
+    run(tmp_path, SECOND)
+    assert parts[2]["start"] == again.receipt["model"]["after"]
+    assert all(check.fine is not False for some in verify_folder(tmp_path).values() for check in some)
+
+
+def project_digest() -> str:
+    return state_digest(weights())
+
+
+def test_the_fallback_retrains_and_says_so(tmp_path: Path, parts: list[dict]) -> None:
+    notes: list[str] = []
+    options = Options(accept="smia_auc<0, val_drop<50", fallback="retrain")
+    done = regun.forget(project(method=QUICK), regun.asked_of(FIRST), tmp_path, options, Watch(on_note=notes.append))
+    tried = done.receipt["method"]["attempts"]
+    assert [(one["method"], one["accepted"]) for one in tried] == [("regun", False), ("retrain", True)]
+    assert tried[1]["settings"]["epochs"] == 20
+    assert len(parts) == 2
+    assert notes[0].startswith(f"{QUICK} is rejected (smia_auc<0: ")
+    assert notes[0].endswith("; going on with retrain")
+    why = done.receipt["acceptance"]["findings"][0]["why"]
+    assert why.endswith("(by construction: trained anew without these records)")
+    assert "trained anew on the retained records only" in done.receipt["limits"][0]
+    utility = Options(accept="smia_auc<0, val_drop<-100", fallback="retrain")
+    assert not run(tmp_path / "strict", FIRST, utility).accepted, "utility still counts"
+
+
+def test_a_run_that_diverges_is_rejected(tmp_path: Path) -> None:
+    done = run(tmp_path, FIRST, LENIENT, method="regun,lr=1e30,epochs=2,batch_size=8")
+    assert not done.accepted
+    assert "not finite" in done.receipt["acceptance"]["findings"][0]["why"]
+    assert "diverged" in (tmp_path / "requests/0001/receipt.html").read_text()
+    assert all(check.fine is not False for some in verify_folder(tmp_path).values() for check in some)
+
+
+def test_one_record_alone(tmp_path: Path) -> None:
+    """Its place among unseen records; a record known by heart has a place near 100."""
+    done = run(tmp_path, ids()[3:4], Options(accept="smia_auc~50"))
+    value, low, high = done.receipt["audit"]["scopes"]["all"]["after"]["numbers"]["smia_auc"]
+    assert (low, high) == (max(0.0, value - 47.5), min(100.0, value + 47.5))
+    assert any("Only 1 forgotten examples" in limit for limit in done.receipt["limits"])
+    risks = (tmp_path / "requests/0001/risks.csv").read_text().splitlines()
+    assert risks[0] == "id,request,test_percentile_before,test_percentile_after"
+    assert risks[1].startswith("train-3,this,")
+    assert float(risks[1].split(",")[3]) == round(value, 3)
+
+
+def test_an_id_may_stand_for_several_examples(tmp_path: Path, parts: list[dict]) -> None:
+    people = [n // 10 for n in range(SIZES["train"])]
+    done = run(tmp_path, [3, 5], ids=np.array(people), unseen_ids={})
+    assert len(done.plan.new) == 20
+    x = data()["train"][0]
+    assert rows(parts[0]["forget"]) == rows(torch.cat([x[30:40], x[50:60]]))
+
+
+def test_records_deleted_from_the_data_stay_forgotten(tmp_path: Path, parts: list[dict]) -> None:
+    run(tmp_path, FIRST)
+    x, y = data()["train"]
+    shrunk = {"train": (x[10:], y[10:]), "ids": ids()[10:]}
+    done = run(tmp_path, [ids()[2], *SECOND], **shrunk)
+    assert done.plan.gone == 10
+    assert done.plan.matched.already == (ids()[2], *ids()[15:20])
+    assert rows(parts[1]["forget"]) == rows(x[10:40])
+    assert any("10 ids forgotten by earlier requests are no longer" in limit for limit in done.receipt["limits"])
+    without = {"train": (x, y), "ids": None, "unseen_ids": {}}
+    run(tmp_path / "positions", [0, 1, 2], **without)
+    with pytest.raises(RegunError, match="have changed since the last request and have no ids"):
+        run(tmp_path / "positions", [5], **{**without, "train": (x[3:], y[3:])})
+
+
+def test_the_deployed_model_may_be_the_current_one(tmp_path: Path) -> None:
+    run(tmp_path, FIRST)
+    current = network()
+    current.load_state_dict(safetensors.torch.load_file(tmp_path / "requests/0001/model.safetensors"))
+    done = run(tmp_path, SECOND, model=current)
+    assert done.receipt["model"]["base"] == project_digest()
+    assert "val_drop_total" not in done.receipt["audit"]["drops"]
+    with pytest.raises(RegunError, match="is neither the one that .*ledger.jsonl starts from"):
+        run(tmp_path, ids()[50:60], model=network(3))
+
+
+class Mapped(Dataset):
+    def __init__(self, pair) -> None:
+        self.pair = pair
+
+    def __len__(self) -> int:
+        return len(self.pair[1])
+
+    def __getitem__(self, i: int):
+        return {"input": self.pair[0][i], "labels": self.pair[1][i]}
+
+
+def test_data_sets_loaders_and_mappings_give_the_same_model(tmp_path: Path) -> None:
+    shapes = {"tensors": lambda p: p, "set": lambda p: TensorDataset(*p), "mapping": Mapped}
+    shapes["loader"] = lambda p: DataLoader(TensorDataset(*p), batch_size=7, shuffle=True)
+    found = set()
+    for name, shape in shapes.items():
+        sets = {which: shape(data()[which]) for which in SIZES}
+        done = run(tmp_path / name, FIRST, method="finetune,epochs=1", **sets)
+        found.add(done.receipt["model"]["after"])
+    assert len(found) == 1
+
+
+def test_retrained_models_give_gaps_a_floor_and_a_rule_by_them(tmp_path: Path) -> None:
+    x, y = data()["train"]
+
+    def retrained(forgotten: frozenset[str]):
+        assert forgotten == frozenset(FIRST)
+        recipe = {"epochs": 20, "lr": 0.05, "batch_size": 16}
+        return [
+            regun.unlearn(
+                network(), forget=(x[:20], y[:20]), retain=(x[20:], y[20:]), method="retrain", settings=recipe, seed=s
+            ).model
+            for s in range(4)
+        ]
+
+    options = Options(accept="gap_rftp<=floor", fallback="retrain")
+    done = regun.forget(project(retrained=retrained), regun.asked_of(FIRST), tmp_path, options)
+    after = done.receipt["audit"]["scopes"]["all"]["after"]
+    assert after["gaps"]["gap_rftp"]["floor_limit"] > 0
+    assert "rmia_auc" in after["numbers"]
+    assert "noise floor" in (tmp_path / "requests/0001/receipt.html").read_text()
+
+
+# ---------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heldout": None}, "ReGUn needs a held-out set"),
+        ({"heldout": None, "val": None, "test": None, "unseen_ids": {}}, "it needs train and at least one of heldout"),
+        ({"ids": ids()[:5]}, r"ids\['train'\] has 5 ids for 160 examples; give one for each."),
+        ({"unseen_ids": {"heldout": ids()[:60]}}, "train and heldout share 60 examples"),
+        ({"method": "regnu"}, "unknown method 'regnu'. Did you mean 'regun'"),
+        ({"method": "regun,ww=3"}, "unknown setting of regun 'ww'"),
+        ({"accept": "smia_auc"}, "a condition is NAME~50"),
+        ({"accept": "smia_acu~50"}, "unknown number in the acceptance rule 'smia_acu'"),
+        ({"model": 3}, "the project's model is a int"),
+    ],
+)
+def test_what_cannot_work_is_said_and_nothing_counts(tmp_path: Path, changes: dict, message: str) -> None:
+    if changes.get("heldout", 0) is None and "unseen_ids" not in changes:
+        changes = {**changes, "unseen_ids": {}}
+    with pytest.raises(RegunError, match=message):
+        regun.forget(project(**{"accept": EASY, **changes}), regun.asked_of(FIRST), tmp_path / "out")
+    assert not history(tmp_path / "out")
+
+
+def test_unknown_ids_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2 of the 3 ids are unknown \(the first: 'ghost', 'train-99999'\)"):
+        run(tmp_path / "out", ["ghost", ids()[0], "train-99999"])
+    assert not (tmp_path / "out").exists()
+    done = run(tmp_path / "out", ["ghost", ids()[0]], Options(accept=EASY, ignore_unknown=True))
+    assert done.receipt["request"]["left_out"]["unknown"] == 1
+
+
+def test_everything_cannot_be_forgotten(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing would be left to retain"):
+        run(tmp_path / "out", ids())
+    assert not (tmp_path / "out").exists()
+
+
+def test_overlap_is_found_by_content_when_asked(tmp_path: Path) -> None:
+    x, y = data()["test"]
+    mixed = (torch.cat([x, data()["train"][0][7:8]]), torch.cat([y, data()["train"][1][7:8]]))
+    changes = {"test": mixed, "unseen_ids": {}}
+    assert run(tmp_path / "a", FIRST, **changes).accepted
+    with pytest.raises(
+        DataError, match=r"train and test share 1 examples \(by content; counted in test, by position; the first is 60"
+    ):
+        run(tmp_path / "b", FIRST, Options(accept=EASY, check_content=True), **changes)
+
+
+def test_a_folder_at_work_or_not_writable_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "out"), pytest.raises(RegunError, match="another regun forget is at work in"):
+        run(tmp_path / "out", FIRST)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write in .*file/x: Not a directory"):
+        run(tmp_path / "file/x", FIRST)
+
+
+def test_a_damaged_ledger_or_model_stops_the_next_request(tmp_path: Path) -> None:
+    run(tmp_path, FIRST)
+    model = tmp_path / "requests/0001/model.safetensors"
+    content = model.read_bytes()
+    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StoreError, match="model.safetensors is not the file that line 1 of the ledger names"):
+        run(tmp_path, SECOND)
+    model.write_bytes(content)
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("accepted", "rejected"))
+    with pytest.raises(RegunError, match="is not as it was written: ledger.jsonl line 1 was changed"):
+        run(tmp_path, SECOND)
+    assert len(list((tmp_path / "requests").iterdir())) == 1
+
+
+def test_a_plan_writes_nothing_and_the_model_is_left_alone(tmp_path: Path) -> None:
+    given = project(method=QUICK, accept=EASY)
+    before = {name: tensor.clone() for name, tensor in given.model.state_dict().items()}
+    ready = prepare(given, regun.asked_of(FIRST), tmp_path / "out")
+    assert (len(ready.plan.new), ready.rule.text) == (20, EASY)
+    assert not (tmp_path / "out").exists()
+    regun.forget(given, regun.asked_of(FIRST), tmp_path / "out")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in given.model.state_dict().items())
+    assert given.model.training
+
+
+# -------------------------------------------------------------------------------------------------------------- names
+
+
+def test_salted_ids_appear_nowhere_and_the_salt_is_needed(tmp_path: Path) -> None:
+    naming = Naming(b"sixteen bytes and more")
+    secret = [f"patient-{n}-of-ward-9" for n in range(SIZES["train"])]
+    changes = {"ids": secret, "unseen_ids": {}}
+    asked = regun.asked_of(secret[:20], requester="Ticket-of-Ann", reason="asked")
+    regun.forget(project(method=QUICK, **changes), asked, tmp_path, Options(accept=EASY, naming=naming))
+    everything = b"".join(files(tmp_path).values())
+    assert b"ward-9" not in everything
+    assert b"Ticket-of-Ann" not in everything
+    assert naming.of(secret[:1])[0].encode() in everything
+    assert run(tmp_path, secret[:20], Options(accept=EASY, naming=naming), **changes).plan.empty
+    for other in (Naming(), Naming(b"another salt altogether")):
+        with pytest.raises(RegunError, match="holds its ids as hmac-sha256 under salt .*give --salt"):
+            run(tmp_path, secret[30:40], Options(accept=EASY, naming=other), **changes)
+    run(tmp_path / "plain", FIRST)
+    with pytest.raises(RegunError, match="holds its ids in the clear; leave --salt out"):
+        run(tmp_path / "plain", SECOND, Options(accept=EASY, naming=naming))
+
+
+def test_settings_of_the_project_are_used_and_can_be_overruled(tmp_path: Path) -> None:
+    done = run(tmp_path, FIRST, Options(accept=EASY, method="finetune,epochs=2"))
+    assert done.receipt["method"]["attempts"][0]["method"] == "finetune"
+    assert done.receipt["acceptance"]["rule"] == EASY
+    with pytest.raises(SettingsError, match="unknown preset of regun 'papr'"):
+        run(tmp_path, SECOND, Options(accept=EASY, method="regun@papr"))

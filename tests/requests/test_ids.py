@@ -1,0 +1,126 @@
+"""Reading what somebody wants gone: every form, all text taken as text, every mistake named."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_project import project
+
+from regun.errors import DataError, RegunError
+from regun.requests.ids import Asked, Line, asked_of, read_asked
+from regun.requests.naming import Naming, read_naming
+from regun.requests.plan import match
+
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30).map(str.strip)
+IDS = st.lists(TEXT.filter(bool), min_size=1, max_size=8)
+
+
+def asked(tmp_path: Path, name: str, content: str | bytes) -> Asked:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_asked(path)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TEXT.filter(bool), TEXT, TEXT, TEXT), min_size=1, max_size=6))
+def test_csv_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]) -> None:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(["date", "id", "name", "requester", "reason"])
+    writer.writerows([[date, one, "Ann", requester, reason] for one, reason, requester, date in rows])
+    found = asked(tmp_path_factory.mktemp("ids"), "a.csv", out.getvalue())
+    assert found.lines == tuple(Line(*row) for row in rows)
+    assert found.ignored == ("name",)
+
+
+@settings(deadline=None)
+@given(IDS)
+def test_text_and_json_give_the_same_ids(tmp_path_factory: pytest.TempPathFactory, ids: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("ids")
+    plain = asked(folder, "a.txt", "\n".join([*ids, "", "  "]))
+    listed = asked(folder, "a.json", json.dumps(ids))
+    objects = asked(folder, "b.json", json.dumps([{"id": one} for one in ids]))
+    assert plain == listed == objects == asked_of(ids)
+
+
+@given(IDS, st.lists(TEXT.filter(bool), max_size=5), st.sets(st.integers(0, 7)))
+def test_every_line_ends_in_one_group(ids: list[str], others: list[str], earlier: set[int]) -> None:
+    forgotten = {ids[n] for n in earlier if n < len(ids)}
+    request = asked_of([*ids, *others, ids[0]])
+    found = match(request, {"train": ids[::2], "heldout": ids[1::2]}, forgotten, Naming())
+    unseen = [one for some in found.unseen.values() for one in some]
+    groups = [{line.id for line in found.lines}, set(found.already), set(found.unknown), set(unseen)]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == len({line.id for line in request.lines})
+    assert groups[0] == set(ids[::2]) - forgotten
+    assert set(found.unknown) == set(others) - set(ids)
+    assert len(found.duplicate) == len(request.lines) - len({line.id for line in request.lines})
+
+
+def test_numbers_semicolons_marks_and_shared_reasons(tmp_path: Path) -> None:
+    assert asked(tmp_path, "a.json", '[7, "7", "07"]').lines == (Line("7"), Line("7"), Line("07"))
+    excel = "\ufeffID;Reason\r\n7;moved away\r\n;;\r\n".replace(";;\r\n", "")
+    assert asked(tmp_path, "a.csv", excel).lines == (Line("7", "moved away"),)
+    shared = {"ids": [1, {"id": "b", "reason": "own"}], "reason": "art. 17", "requester": "T-1", "date": "2026-11-01"}
+    lines = asked(tmp_path, "b.json", json.dumps(shared)).lines
+    assert lines == (Line("1", "art. 17", "T-1", "2026-11-01"), Line("b", "own", "T-1", "2026-11-01"))
+    assert asked_of([1]).filled("why", "who").lines == (Line("1", "why", "who"),)
+
+
+BAD = {
+    ("a.csv", "name,reason\nx,y\n"): "one of them id (others: reason, requester, date); got name, reason",
+    ("b.csv", ""): "got nothing",
+    ("c.csv", "id,reason\n ,why\n"): "line 2 has no id",
+    ("d.csv", "id\n" + "x" * 1001): "line 2 has 1,001 characters; at most 1,000 are read",
+    ("e.csv", 'id\n"' + "x" * 140_000): "is not CSV: field larger than field limit",
+    ("f.csv", "id\n"): "the request names no id",
+    ("a.json", "[1, 2"): "this is not JSON",
+    ("b.json", "3"): "give a JSON list of ids or of objects with an id",
+    ("c.json", "[1.5]"): "entry 1 is a float; an id is text or a whole number",
+    ("d.json", "[true]"): "entry 1 is a bool",
+    ("e.json", '["a", ""]'): "entry 2 is empty",
+    ("f.json", '[{"reason": "x"}]'): "entry 1 has no id",
+    ("g.json", '[{"id": 1, "reason": ["x"]}]'): "the reason of entry 1 is a list; give text",
+    ("h.json", r'["\ud800"]'): "half of a character",
+    ("i.json", "[" * 100_000): "this is not JSON",
+    ("a.txt", "\n \n"): "the request names no id",
+    ("b.txt", b"\xff\xfe7\x00"): "is not UTF-8 text (byte 0 is not)",
+}
+
+
+@pytest.mark.parametrize(("name", "content"), BAD, ids=[name for name, _ in BAD])
+def test_what_cannot_be_read_is_said_with_the_file(tmp_path: Path, name: str, content: str | bytes) -> None:
+    with pytest.raises(DataError) as caught:
+        asked(tmp_path, name, content)
+    assert BAD[name, content] in str(caught.value)
+    if content and "names no id" not in str(caught.value):
+        assert name in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read the ids of .*nowhere.csv: No such file"):
+        read_asked(tmp_path / "nowhere.csv")
+
+
+def test_salted_names_need_the_salt(tmp_path: Path) -> None:
+    (tmp_path / "salt").write_bytes(bytes(range(32)))
+    naming = read_naming(tmp_path / "salt")
+    first, again = naming.of(["7", "8"]), read_naming(tmp_path / "salt").of(["7", "8"])
+    assert first == again
+    assert len(set(first)) == 2
+    assert Naming(bytes(32)).of(["7"]) != first[:1]
+    assert naming.kind != Naming(bytes(32)).kind != Naming().kind == "plain"
+    assert bytes(range(32)).hex() not in repr(naming) + naming.kind
+    (tmp_path / "short").write_bytes(b"pepper")
+    with pytest.raises(RegunError, match="has 6 bytes; at least 16 random ones are needed: head -c 32 /dev/urandom"):
+        read_naming(tmp_path / "short")
+    with pytest.raises(RegunError, match="cannot read the salt"):
+        read_naming(tmp_path / "no")
+
+
+def test_every_project_id_is_an_id() -> None:
+    found = match(asked_of(project().ids), {"train": list(project().ids)}, set(), Naming())
+    assert len(found.lines) == 160

@@ -1,0 +1,100 @@
+"""The ledger: whatever is changed in it is found and named by its line; a torn end never counts."""
+
+import json
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regun.errors import RegunError
+from regun.requests.ledger import BEGINNING, Entry, append, drop_torn_line, read_ledger, refuse_damaged
+
+ONE = Entry(1, "2026-11-01T00:00:00+00:00", "accepted", "plain", "r", "b", "b", "a", "d", {"receipt.json": "0" * 64})
+
+
+@lru_cache
+def lines_of(path: Path, count: int) -> tuple[bytes, ...]:
+    path.unlink(missing_ok=True)
+    for number in range(1, count + 1):
+        status = "rejected" if number == 2 else "accepted"
+        append(path, replace(ONE, number=number, status=status, after=f"a{number}", previous=read_ledger(path).tip))
+    return tuple(path.read_bytes().split(b"\n")[:-1])
+
+
+def written(path: Path, count: int) -> tuple[bytes, ...]:
+    """A ledger of `count` entries; its lines."""
+    lines = lines_of(path, count)
+    path.write_bytes(b"\n".join([*lines, b""]))
+    return lines
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
+
+
+def test_what_was_written_is_read(place: Path) -> None:
+    written(place, 3)
+    ledger = read_ledger(place)
+    assert (len(ledger.entries), ledger.problems, ledger.torn) == (3, (), 0)
+    assert [entry.number for entry in ledger.accepted] == [1, 3]
+    assert ledger.entries[0].previous == BEGINNING
+    assert read_ledger(place.parent / "none").entries == ()
+    refuse_damaged(ledger, place)
+
+
+@settings(deadline=None)  # the disk is not always quick
+@given(st.data())
+def test_a_changed_byte_is_found_in_its_line(place: Path, data: st.DataObject) -> None:
+    lines = written(place, 3)
+    content = b"\n".join(lines) + b"\n"
+    at = data.draw(st.integers(0, len(content) - 2))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != content[at]))
+    place.write_bytes(content[:at] + bytes([byte]) + content[at + 1 :])
+    line = content[:at].count(b"\n") + 1
+    assert any(f"line {line} " in problem for problem in read_ledger(place).problems)
+    with pytest.raises(RegunError, match="is not as it was written: ledger.jsonl line"):
+        refuse_damaged(read_ledger(place), place)
+
+
+@settings(deadline=None)  # the disk is not always quick
+@given(st.data())
+def test_lines_taken_out_or_moved_are_found(place: Path, data: st.DataObject) -> None:
+    lines = written(place, 4)
+    order = data.draw(st.permutations(range(4)).filter(lambda order: list(order) != [0, 1, 2, 3]))
+    for kept in (order, [n for n in range(4) if n != order[0]] if order[0] != 3 else order):
+        place.write_bytes(b"".join(lines[n] + b"\n" for n in kept))
+        assert read_ledger(place).problems
+
+
+def test_a_line_rewritten_with_a_fresh_digest_breaks_the_next_one(place: Path) -> None:
+    lines = written(place, 3)
+    entry = replace(read_ledger(place).entries[1], status="accepted")
+    place.write_bytes(b"\n".join([lines[0], entry.line().encode(), lines[2], b""]))
+    (problem,) = read_ledger(place).problems
+    assert problem == (
+        "ledger.jsonl line 3 does not follow from the line before it: line 2 was changed, moved or taken out."
+    )
+
+
+@settings(deadline=None)  # the disk is not always quick
+@given(st.data())
+def test_a_torn_end_never_counts(place: Path, data: st.DataObject) -> None:
+    lines = written(place, 3)
+    whole = b"\n".join(lines[:2]) + b"\n"
+    torn = lines[2][: data.draw(st.integers(1, len(lines[2])))]
+    place.write_bytes(whole + torn)
+    ledger = read_ledger(place)
+    assert (len(ledger.entries), ledger.problems, ledger.torn) == (2, (), len(torn))
+    drop_torn_line(place, ledger.torn)
+    assert place.read_bytes() == whole
+
+
+def test_lines_that_are_no_entries(place: Path) -> None:
+    for line in (b"", b"[]", b"3", b"{}", b"\xff", json.dumps({"number": 1}).encode(), b"[" * 100_000):
+        place.write_bytes(line + b"\n")
+        (problem,) = read_ledger(place).problems
+        assert problem == "ledger.jsonl line 1 was changed: it cannot be read as an entry."

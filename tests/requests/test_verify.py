@@ -1,0 +1,264 @@
+"""Verification: whatever is changed after a request is caught, and what was changed is named."""
+
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_project import EASY, QUICK, data, ids, project
+
+import regun
+from regun.errors import RegunError
+from regun.requests import Check, Naming, Options, verify_audit, verify_folder, verify_receipt
+from regun.requests.ledger import read_ledger
+from regun.requests.receipt import SECTIONS, seal, written
+
+FIRST, SECOND = ids()[:20], ids()[15:40]
+NAMES = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("ours", "theirs"):
+        key = folder / f"{name}.pem"
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+        subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", folder / f"{name}.pub"], check=True)
+    subprocess.run(["openssl", "genpkey", "-algorithm", "x25519", "-out", folder / "other.pem"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
+    """Two requests, the second one signed."""
+    out = tmp_path_factory.mktemp("out")
+    for wanted, key in ((FIRST, None), (SECOND, keys / "ours.pem")):
+        regun.forget(project(method=QUICK, accept=EASY), regun.asked_of(wanted, reason="why"), out, Options(sign=key))
+    return out
+
+
+@pytest.fixture
+def out(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "out"))
+
+
+def wrong(found: dict[str, list[Check]] | list[Check]) -> list[str]:
+    checks = [c for some in found.values() for c in some] if isinstance(found, dict) else found
+    return [f"{check.what}: {check.note}" for check in checks if check.fine is False]
+
+
+def receipt(out: Path, number: int = 2) -> Path:
+    return out / f"requests/{number:04d}/receipt.json"
+
+
+def change(path: Path, edit: Callable[[dict], None]) -> None:
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_bytes(written(content))
+
+
+def test_what_was_not_touched_is_fine(original: Path, keys: Path) -> None:
+    assert wrong(verify_folder(original)) == []
+    assert wrong(verify_receipt(receipt(original), public_key=keys / "ours.pub")) == []
+    assert wrong(verify_receipt(receipt(original), alone=True)) == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_any_changed_byte_of_any_file_is_caught_and_its_file_named(out: Path, name: str, number: int) -> None:
+    path = receipt(out, number).parent / name
+    content, draw = path.read_bytes(), random.Random(number)
+    for _ in range(25):
+        at = draw.randrange(len(content))
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :])
+        found = wrong(verify_folder(out))
+        assert any(name in fault for fault in found), (at, found)
+    path.write_bytes(content)
+    assert wrong(verify_folder(out)) == []
+    path.unlink()
+    assert any(name in fault for fault in wrong(verify_folder(out)))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_any_changed_byte_of_the_ledger_is_caught_and_its_line_named(out: Path, number: int) -> None:
+    path = out / "ledger.jsonl"
+    lines, draw = path.read_bytes().splitlines(), random.Random(number)
+    for _ in range(40):
+        line, at = bytearray(lines[number - 1]), draw.randrange(len(lines[number - 1]))
+        line[at] ^= 1 << draw.randrange(5)
+        path.write_bytes(b"".join(one + b"\n" for one in [*lines[: number - 1], bytes(line), *lines[number:]]))
+        assert any(f"ledger.jsonl line {number} " in fault for fault in wrong(verify_folder(out))), bytes(line)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_changed_section_is_named(out: Path, section: str) -> None:
+    def edit(content: dict) -> None:
+        part = content[section]
+        part["~added"] = 1 if isinstance(part, dict) else part.append("more")
+
+    change(receipt(out), lambda c: c[section].append("x") if isinstance(c[section], list) else edit(c))
+    found = wrong(verify_receipt(receipt(out)))
+    assert f"receipt.json: the section {section!r} was changed" in found
+    assert any("signature: it does not fit" in fault for fault in found)
+    assert any("ledger.jsonl line 2: does not name this receipt.json" in fault for fault in found)
+    assert len([fault for fault in found if "the section" in fault]) == 1
+
+
+def test_a_digit_of_a_number_is_named_by_its_section(out: Path) -> None:
+    text = receipt(out).read_text()
+    place = text.index('"smia_auc"')
+    digit = next(n for n in range(place + 10, len(text)) if text[n].isdigit())
+    receipt(out).write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
+    assert "receipt.json: the section 'audit' was changed" in wrong(verify_receipt(receipt(out)))
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (lambda c: c.update(seal="0" * 64), "the digests or the seal were changed"),
+        (lambda c: c.update(extra=1), "the section 'extra' was put in"),
+        (lambda c: c["digests"].update(audit="0" * 64), "the section 'audit' was changed"),
+        (lambda c: c.update(signature=None), "does not name this receipt.json"),
+        (lambda c: c["signature"].update(value="00"), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signature=3), "signature: it does not fit the receipt"),
+        (lambda c: c.update(model=3), "the section 'model' was changed"),
+        (lambda c: c.update(request=[]), "the section 'request' was changed"),
+        (lambda c: c.update(audit=None), "the section 'audit' was changed"),
+    ],
+)
+def test_other_changes_of_a_receipt(out: Path, edit: Callable[[dict], None], fault: str) -> None:
+    change(receipt(out), edit)
+    assert any(fault in one for one in wrong(verify_receipt(receipt(out))))
+
+
+def test_the_same_content_in_other_bytes_is_noticed(out: Path) -> None:
+    receipt(out, 1).write_text(json.dumps(json.loads(receipt(out, 1).read_text())))
+    assert "receipt.json: it was written anew: same content, other bytes" in wrong(verify_receipt(receipt(out, 1)))
+
+
+def test_a_forger_who_seals_anew_fails_at_the_ledger_and_the_signature(out: Path, keys: Path) -> None:
+    content = json.loads(receipt(out).read_text())
+    content["acceptance"]["accepted"] = False
+    forged = seal(content, keys / "theirs.pem")
+    receipt(out).write_bytes(written(forged))
+    found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub"))
+    assert any(fault.startswith("signature: by another key than the expected one") for fault in found)
+    assert "ledger.jsonl line 2: does not name this receipt.json: other bytes" in found
+    assert "ledger.jsonl line 2: and the receipt's 'acceptance' differ in accepted" in found
+    receipt(out).write_bytes(written(seal(content, None)))
+    found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub", alone=True))
+    assert found == ["signature: the receipt is not signed"]
+
+
+def test_a_forger_who_also_rewrites_the_ledger_fails_at_the_signature(out: Path, keys: Path) -> None:
+    content = json.loads(receipt(out).read_text())
+    content["request"]["records"] = 7
+    forged = written(seal(content, keys / "theirs.pem"))
+    receipt(out).write_bytes(forged)
+    ledger = out / "ledger.jsonl"
+    first, second = read_ledger(ledger).entries
+    sha = hashlib.sha256(forged).hexdigest()
+    second = replace(second, files={**second.files, "receipt.json": sha})
+    ledger.write_text(f"{first.line()}\n{second.line()}\n")
+    found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub"))
+    assert any(fault.startswith("signature: by another key") for fault in found)
+
+
+def test_receipts_that_swap_places_are_noticed(out: Path) -> None:
+    one, two = receipt(out, 1).parent, receipt(out, 2).parent
+    shutil.move(one, out / "x")
+    shutil.move(two, one)
+    shutil.move(out / "x", two)
+    assert any("the receipt stands in 0001" in fault for fault in wrong(verify_receipt(receipt(out, 1))))
+
+
+def test_a_ledger_cut_short_is_noticed(out: Path) -> None:
+    path = out / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    (fault,) = wrong(verify_receipt(receipt(out)))
+    assert fault == "ledger.jsonl: it has no intact line 2, which this receipt says it is"
+    (fault,) = wrong(verify_folder(out))
+    assert fault.startswith("requests/0002: has no intact line in the ledger")
+    path.unlink()
+    assert any("there is none two folders up" in fault for fault in wrong(verify_receipt(receipt(out))))
+    with pytest.raises(RegunError, match=r"has no ledger.jsonl; name a receipt.json"):
+        verify_folder(out)
+
+
+@pytest.mark.parametrize("name", ["../../../secret", "/etc/passwd", "a/b", "..", "", "c:\\x", "a\0b", "link"])
+def test_a_receipt_that_points_outside_its_folder_is_refused(out: Path, name: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    (receipt(out).parent / "link").symlink_to(tmp_path / "secret")
+    content = json.loads(receipt(out).read_text())
+    content["files"][name] = hashlib.sha256(b"s").hexdigest()
+    receipt(out).write_bytes(written(seal(content, None)))
+    with pytest.raises(RegunError, match="which is not in its own folder; it is refused"):
+        verify_receipt(receipt(out))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it cannot be read as JSON"),
+        (b"[1]", "it cannot be read as JSON"),
+        (b"{}", "is not a regun receipt of format 1"),
+        (b'{"kind": "regun deletion receipt", "format": 1}', "lacks request, model"),
+        (b"[" * 100_000, "it cannot be read as JSON"),
+        (b" " * 64_000_001, "has more than 64,000,000 bytes"),
+    ],
+)
+def test_what_is_no_receipt_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "receipt.json").write_bytes(content)
+    with pytest.raises(RegunError, match=message):
+        verify_receipt(tmp_path / "receipt.json")
+
+
+def test_keys_that_cannot_be_used_are_said(out: Path, keys: Path) -> None:
+    for name, message in (
+        ("none.pem", "cannot read the public key"),
+        ("ours.pem", "holds no public key in PEM form"),
+        ("other.pem", "holds no public key"),
+    ):
+        with pytest.raises(RegunError, match=message):
+            verify_receipt(receipt(out), public_key=keys / name)
+    for name, message in (("ours.pub", "holds no private key"), ("other.pem", "holds a key of another kind")):
+        with pytest.raises(RegunError, match=message):
+            regun.forget(project(), regun.asked_of(ids()[60:70]), out, Options(sign=keys / name))
+    assert len(read_ledger(out / "ledger.jsonl").entries) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- the audit again
+
+
+def test_the_audit_comes_out_again(out: Path) -> None:
+    for number in (1, 2):
+        checks = verify_audit(receipt(out, number), project(), Naming())
+        assert wrong(checks) == []
+        assert [c.what for c in checks if c.what.startswith("audit")]
+        assert all(check.fine for check in checks)
+
+
+def test_an_audit_with_invented_numbers_does_not(out: Path) -> None:
+    change(receipt(out), lambda c: c["audit"]["scopes"]["new"]["after"]["numbers"]["smia_auc"].__setitem__(0, 50.0))
+    (fault,) = wrong(verify_audit(receipt(out), project(), Naming()))
+    assert fault.startswith("audit after, new: smia_auc is ")
+    assert fault.endswith("now, the receipt says 50.0")
+
+
+def test_other_data_are_noticed(out: Path) -> None:
+    x, y = data()["heldout"]
+    checks = verify_audit(receipt(out), project(heldout=(x + 1e-3, y)), Naming())
+    assert wrong(checks) == ["data: heldout: other examples than the receipt's"]
+    assert checks[-1].fine is None
+
+
+def test_records_that_are_gone_cannot_be_audited_again(out: Path) -> None:
+    x, y = data()["train"]
+    (check,) = verify_audit(receipt(out), project(train=(x[40:], y[40:]), ids=ids()[40:]), Naming())
+    assert check.fine is None
+    assert "no longer in the data" in check.note
