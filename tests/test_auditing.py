@@ -64,12 +64,16 @@ def test_retrained_models_are_indistinguishable_and_the_base_is_not(world: World
     called = []
     for number, target in enumerate(world.retrained):  # each in turn is judged by the five others
         retrain, *others = [a for k, a in enumerate(world.retrained) if k != number]
-        again = audit_models(Models(target, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=0))
+        again = audit_models(
+            Models(target, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=0)
+        )
         called.append(again.verdict in ("indistinguishable", "borderline"))
         assert 40 < again.numbers["rmia_auc"].value < 60
     assert sum(called) >= 5  # the limit lets one retrained model in some dozens be called distinguishable
     retrain, *others, _ = world.retrained
-    base = audit_models(Models(world.base, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=200))
+    base = audit_models(
+        Models(world.base, retrain, tuple(others)), data, splits, world.store, how=Judging(bootstrap=200)
+    )
     assert base.verdict == "distinguishable"
     assert base.numbers["rmia_auc"].value > 60
     assert base.numbers["forget_acc"].value == 100

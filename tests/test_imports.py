@@ -33,13 +33,26 @@ ROOMS: dict[str, set[str]] = {
         "splits",
     }
     | {"settings", "errors"},
-    "study": {"page", "tune", "tuned", "setup", "auditing", "pipeline", "methods", "evaluate", "store", "train", "streams"}
+    "study": {
+        "page",
+        "tune",
+        "tuned",
+        "setup",
+        "auditing",
+        "pipeline",
+        "methods",
+        "evaluate",
+        "store",
+        "train",
+        "streams",
+    }
     | {"recipes", "job", "data", "models", "splits", "settings", "errors"},
     "requests": {"api", "auditing", "pipeline", "unlearning", "methods", "evaluate", "store", "job", "data", "splits"}
-    | {"plugins"}
+    | {"page", "plugins"}
     | FOUNDATION,
     "api": {"tune", "unlearning", "methods", "evaluate", "forward", "job", "data", "models", "splits", "errors"},
     "tune": {
+        "page",
         "tuned",
         "auditing",
         "pipeline",

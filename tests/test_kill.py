@@ -113,9 +113,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path) 
     process = start(tmp_path, "--snapshot-seconds", "0")
     said = stop(process, tmp_path, signal.SIGINT, 0.1, "")
     assert process.returncode == 130
-    assert said.endswith(
-        "regun: interrupted; finished work is kept. Run the same command again: training goes on from its snapshot.\n"
-    )
+    assert said.endswith("regun: interrupted; what was finished is kept. Run the same command again to go on.\n")
     assert "Traceback" not in said
     assert Store(tmp_path).artefacts() == []
     reached = place(snapshot(tmp_path))

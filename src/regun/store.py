@@ -32,7 +32,7 @@ from regun.seeds import canonical_json, digest
 from regun.train import Snapshot
 
 FORMAT = 1
-KINDS = ("model", "signals", "evaluation")
+KINDS = ("model", "signals", "floor", "evaluation", "tuning")
 
 
 @dataclass(frozen=True)

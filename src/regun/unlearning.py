@@ -22,7 +22,10 @@ from regun.train import Fitted
 
 @dataclass(frozen=True)
 class Outcome:
-    """An unlearned model, how it was made and what that cost; `diverged` says why a run stopped early, if it did."""
+    """An unlearned model, how it was made and what that cost; `diverged` says why a run stopped early, if it did.
+
+    `trials` are the settings a search tried before, of which these were the best, with their scores.
+    """
 
     model: nn.Module
     method: str
@@ -32,6 +35,7 @@ class Outcome:
     diverged: str | None
     notes: dict[str, Any]
     watched: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    trials: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 Criterion = Callable[[Tensor, Tensor], float]

@@ -11,6 +11,7 @@ from mini import MINI, evaluations, run, study
 from regun.errors import RegunError
 from regun.study.collect import closeup, collect
 from regun.study.engines import ATTEMPTS, Processes
+from regun.study.outputs import write_report
 from regun.study.run import run_study
 from regun.study.workshop import Place, Workshop
 
@@ -215,6 +216,8 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     assert chosen[0] == chosen[1]
     assert {name: chosen[0][name] for name in search.best_values} == search.best_values
     assert chosen[0]["epochs"] == 1
+    page = write_report(workshop, collect(workshop), (), tmp_path / "report.html").read_text()
+    assert "Search of settings, 10 %" in page
     frozen = workshop.frozen()
     assert not frozen.tune
     _, again, _ = run(frozen, tmp_path)

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(str(fault))
         return 2
     except KeyboardInterrupt:
-        _complain("interrupted; finished work is kept. Run the same command again: training goes on from its snapshot.")
+        _complain("interrupted; what was finished is kept. Run the same command again to go on.")
         return 130
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,7 +37,7 @@ MAIN = (
     "gap_rftp",
     "gap_tp",
 )
-ALONE = ("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc", "smia_auc", "smia_heldout_auc")
+ALONE = ("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc", "smia_auc", "smia_auc_heldout")
 
 
 def run(args: argparse.Namespace) -> int:

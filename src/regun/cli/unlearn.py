@@ -1,6 +1,7 @@
 """`regun unlearn`."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,32 +9,26 @@ import numpy as np
 import torch
 
 from regun.auditing import cached_signals
-from regun.cli.options import (
-    Problems,
-    Setup,
-    family_of,
-    read_budget,
-    read_device,
-    read_request,
-    read_setup,
-    setup_of,
-    use_threads,
-)
+from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data, Examples, Indices
 from regun.errors import AuditError, RegunError
 from regun.evaluate.metrics import accuracy
-from regun.methods import read_method
+from regun.methods import Method, read_method
 from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
+from regun.settings import parse_spec
+from regun.setup import Setup, family_of, read_budget, read_request
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store, write_weights
+from regun.tune import OBJECTIVES, Space, Trial, Tuned, Tuning, need_optuna, searchable, tune
+from regun.tuned import read_settings, settings_for
 
 
 def run(args: argparse.Namespace) -> int:
     problems = Problems()
     store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
     from_file = args.base.endswith(".safetensors")
-    found = problems.attempt(lambda: _find_base(args.base, store)) if store and not from_file else None
+    found = problems.attempt(lambda: find_base(args.base, store)) if store and not from_file else None
     setup = None
     if from_file:
         setup = read_setup(args, problems)
@@ -46,27 +41,64 @@ def run(args: argparse.Namespace) -> int:
     problems.attempt(lambda: use_threads(args.threads))
     family = family_of(setup.model.name if setup else "")
     recipe = found.inputs.get("recipe") if found else None
-    chosen = problems.attempt(lambda: read_method(args.method, family, recipe))
+    tuned = problems.attempt(lambda: _from_file(args)) if args.settings else None
+    chosen = problems.attempt(lambda: read_method(args.method, family, recipe, tuned))
+    space = problems.attempt(lambda: _space(args, chosen, family)) if args.tune is not None else None
     problems.stop_if_any()
     if setup is None or request is None or device is None or store is None or chosen is None:
         return 2
     display = Display(f"unlearn {chosen[0].name}", args.quiet)
-    data, kept = setup.load(display)
+    data, kept = load(setup, display)
     splits = make_splits(data.train.labels, request, kept)
     base = found or import_model(Path(args.base), data, kept.base, setup.model, store, about=setup.about())
     unlearning = Unlearning(base, data, splits, *chosen, args.seed, budget, args.keep, args.criterion, reference)
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
     watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    artefact = unlearn_model(unlearning, store, device, about=about, watch=watch)
+    search = None
+    if space is None:
+        artefact = unlearn_model(unlearning, store, device, about=about, watch=watch)
+    else:
+        trials: int = args.tune or 0
+        tell = trial_teller(display, min(trials, space.size or trials))
+        tuning = Tuning(unlearning, space, "reference", trials, args.seed)
+        search = tune(tuning, store, device, about=about, watch=watch, on_trial=tell)
+        artefact = store.load("model", str(search.best.judged.model))
     display.close()
     if args.out:
         write_weights(Path(args.out), artefact.tensors("weights"))
     result = summary(base, artefact, data, splits, store, device)
-    emit(result) if args.json else _print(result, setup)
+    if search is not None:
+        result["tuning"] = search.to_json()
+    emit(result) if args.json else _print(result, setup, search)
     return 0
 
 
-def _find_base(text: str, store: Store) -> Artefact:
+def _from_file(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings a file of `regun tune` holds for this request and method."""
+    return settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
+
+
+def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: str) -> Space | None:
+    """Where --tune may look."""
+    need_optuna()
+    if args.tune < 1:
+        raise RegunError(f"--tune is {args.tune}; give at least 1 trial.")
+    return searchable(*chosen, family, parse_spec(args.method)[1]) if chosen else None
+
+
+def trial_teller(display: Display, trials: int) -> Callable[[Trial], None]:
+    """Shows each trial of a search as it ends."""
+
+    def tell(trial: Trial) -> None:
+        values = " ".join(f"{name}={value}" for name, value in trial.values.items())
+        state = "  DIVERGED" if trial.judged.diverged else ""
+        took = duration(trial.judged.seconds)
+        display.note(f"trial {trial.number + 1}/{trials}  score {trial.score:.2f}{state}  {values}  {took}")
+
+    return tell
+
+
+def find_base(text: str, store: Store) -> Artefact:
     """A trained model of the store."""
     if Path(text).is_file():
         raise RegunError(
@@ -122,8 +154,10 @@ def _accuracy(
         return None
 
 
-def _print(result: dict[str, Any], setup: Setup) -> None:
+def _print(result: dict[str, Any], setup: Setup, search: Tuned | None) -> None:
     cost = result["cost"]
+    if search is not None:
+        _print_search(search)
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {result['forgotten']:,} examples forgotten")
     if result["diverged"]:
         print(f"DIVERGED: {result['diverged']}; the last finite weights are kept")
@@ -138,6 +172,21 @@ def _print(result: dict[str, Any], setup: Setup) -> None:
     print(table(["accuracy, %", "before", "after"], rows))
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
     print(f"next  regun audit {result['key'][:12]}")
+
+
+def _print_search(search: Tuned) -> None:
+    rows = [
+        [
+            str(t.number),
+            f"{t.score:.2f}",
+            "diverged" if t.judged.diverged else " ".join(f"{k}={v}" for k, v in t.values.items()),
+            "best" if t == search.best else "default" if t.number == 0 else "",
+        ]
+        for t in search.trials
+    ]
+    print(table(["trial", "score", "settings", ""], rows))
+    print(f"Score: {OBJECTIVES[search.objective]}. In points; good is 0." + (f" {search.note}." if search.note else ""))
+    print()
 
 
 def _percent(value: float | None) -> str:

@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from regun.errors import RegunError
+from regun.page.frame import Extra
 from regun.page.look import save_figure
 from regun.study.collect import closeup
 from regun.study.figure import tradeoff_figure
 from regun.study.formats import render
+from regun.study.plan import request_label
 from regun.study.report import build_report
 from regun.study.results import Results, TradeOff
 from regun.study.table import Table
 from regun.study.workshop import Workshop
+from regun.tune.report import sections
 
 TABLES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv", "json": "table.json"}
 FIGURES = (".png", ".svg", ".pdf")
@@ -30,7 +33,7 @@ def write_tables(table: Table, out: Path) -> list[Path]:
 def write_report(workshop: Workshop, results: Results, found: Sequence[TradeOff], path: Path) -> Path:
     """The HTML report with close-ups of every forget request."""
     closeups = [closeup(workshop, forget) for forget in workshop.study.forget]
-    return write_text(path, build_report(results, [c for c in closeups if c is not None], found))
+    return write_text(path, build_report(results, [c for c in closeups if c is not None], found, _searches(workshop)))
 
 
 def write_figures(found: Sequence[TradeOff], out: Path) -> list[Path]:
@@ -41,6 +44,17 @@ def write_figures(found: Sequence[TradeOff], out: Path) -> list[Path]:
         figure = tradeoff_figure(tradeoff)
         paths += [_whole(out / f"{stem}{suffix}", lambda p, f=figure: save_figure(f, p)) for suffix in FIGURES]
     return paths
+
+
+def _searches(workshop: Workshop) -> list[Extra]:
+    """How the settings of a study that tunes were found, request by request."""
+    parts: list[Extra] = []
+    for forget in workshop.study.forget:
+        tasks = [t for t in workshop.plan.tasks.values() if t.kind == "tune" and t.forget == forget]
+        over = {workshop.study.title_of(task.entry): workshop.tuned(task) for task in tasks}
+        found = {title: tuned for title, tuned in over.items() if tuned is not None}
+        parts += sections(found, f"Search of settings, {request_label(forget)}") if found else []
+    return parts
 
 
 def safe_name(label: str) -> str:

@@ -1,0 +1,117 @@
+"""regun.unlearn(..., tune=N) on a user's own model."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import regun
+from regun.errors import RegunError, SettingsError
+from regun.job import Job
+from regun.methods import get_method
+from regun.train import Fitted
+from toys import blobs, mlp, same_state
+
+pytest.importorskip("optuna")
+
+
+def trained(x, y):
+    model = mlp(seed=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+@pytest.fixture(scope="module")
+def parts():
+    examples = blobs(n=300, seed=1)
+    x, y = examples.x, torch.from_numpy(examples.labels)
+    ends = {"forget": (0, 40), "retain": (40, 180), "heldout": (180, 240), "val": (240, 300)}
+    return {name: (x[start:end], y[start:end]) for name, (start, end) in ends.items()}
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    x, y = (torch.cat([parts["forget"][k], parts["retain"][k]]) for k in (0, 1))
+    return trained(x, y)
+
+
+SETTINGS = {"epochs": 2, "batch_size": 16}
+
+
+def test_the_best_trial_is_returned_with_all_of_them(model, parts) -> None:
+    before = copy.deepcopy(model.state_dict())
+    outcome = regun.unlearn(model, **parts, settings=SETTINGS, tune=8)
+    scores = [trial["score"] for trial in outcome.trials]
+    best = int(np.argmin(scores))
+    assert len(outcome.trials) == 8
+    assert outcome.trials[0]["values"] == {"lr": 0.01, "w": 0.5}
+    assert {name: outcome.config[name] for name in ("lr", "w")} == outcome.trials[best]["values"]
+    assert outcome.config["epochs"] == 2
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    again = regun.unlearn(model, **parts, settings=SETTINGS, tune=8)
+    assert same_state(outcome.model, again.model)
+    assert [t["score"] for t in again.trials] == scores
+
+
+def test_without_tune_there_are_no_trials(model, parts) -> None:
+    assert regun.unlearn(model, **parts, settings=SETTINGS).trials == []
+
+
+def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) -> None:
+    shown: list[Job] = []
+    method = get_method("regun")
+
+    def spy(job: Job, config) -> Fitted:
+        shown.append(job)
+        return method.unlearn(job, config)
+
+    import regun.api as api
+
+    watched = dataclasses.replace(method, unlearn=spy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "get_method", lambda name: watched)
+        given = {name: parts[name] for name in ("forget", "retain", "heldout")}
+        outcome = regun.unlearn(model, **given, settings=SETTINGS, tune=2)
+    assert len(outcome.trials) == len(shown) == 2
+    assert {len(job.indices("heldout")) for job in shown} == {30}
+    assert len({id(job.model) for job in shown}) == 2
+
+
+def test_unseen_examples_are_needed(model, parts) -> None:
+    with pytest.raises(RegunError, match="scored on unseen examples, of which there are 0"):
+        regun.unlearn(model, forget=parts["forget"], retain=parts["retain"], method="finetune", tune=2)
+
+
+def test_inplace_gets_the_best(model, parts) -> None:
+    twin = copy.deepcopy(model)
+    outcome = regun.unlearn(twin, **parts, settings=SETTINGS, tune=3, inplace=True)
+    assert outcome.model is twin
+    assert len(outcome.trials) == 3
+    assert not same_state(twin, model)
+
+
+def test_diverged_trials_are_the_worst(model, parts) -> None:
+    outcome = regun.unlearn(model, **parts, method="neggrad", settings={"epochs": 9, "batch_size": 4}, tune=4)
+    assert outcome.diverged is None
+    given = {"lr": 1e30, "epochs": 9, "batch_size": 4}
+    assert regun.unlearn(model, **parts, method="neggrad", settings=given).diverged
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"tune": 0}, "tune is 0; give at least 1 trial"),
+        ({"tune": 3, "method": "ssd"}, "SSD has nothing to search"),
+        ({"tune": 3, "method": lambda job: None}, "has nothing to search"),
+        ({"tune": 3, "settings": {"lr": 0.1, "w": 0.2}}, r"ReGUn has nothing to search \(its searched settings: lr, w"),
+    ],
+)
+def test_bad_orders(more, message: str, model, parts) -> None:
+    with pytest.raises(SettingsError, match=message):
+        regun.unlearn(model, **parts, **more)
