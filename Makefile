@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# a process a core, each with one thread: threads of two processes would fight for the cores
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: demo test test-all check bench clean
 
@@ -9,10 +11,10 @@ demo: $(VENV)/ready
 	$(BIN)/regun demo --store demo/store --out demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: $(VENV)/ready
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .

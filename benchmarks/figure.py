@@ -1,4 +1,4 @@
-"""The picture of README.md: each method's distance to Retrain in forgetting and in utility.
+"""The picture of docs/methods.md: each method's distance to Retrain in forgetting and in utility.
 
 python benchmarks/figure.py RESULTS.json docs/digits.svg        RESULTS.json from benchmarks/compare.py --json
 """

@@ -18,7 +18,7 @@ from regun.recipes import Recipe
 from regun.store import Slot, Store
 from regun.streams import one_pass
 from regun.train import Snapshot, fit
-from toys import conv_net, images, job_for, same_state
+from toys import conv_net, hear_interrupts, images, job_for, same_state
 
 TRAIN = [sys.executable, "-m", "regun.cli", "train", "--data", "digits,limit=400,test_limit=50"]
 TRAIN += ["--recipe", "digits,epochs=6,batch_size=4", "--threads", "1", "--json"]
@@ -29,7 +29,13 @@ def start(store: Path, *more: str) -> subprocess.Popen[str]:
     command = [*TRAIN, "--store", str(store), *more]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=surroundings,
+        start_new_session=True,
+        preexec_fn=hear_interrupts,
     )
 
 

@@ -14,6 +14,7 @@ import torch
 from regun.cli import main
 from regun.store import Store
 from regun.tuned import read_settings
+from toys import hear_interrupts
 
 pytest.importorskip("optuna")
 
@@ -183,7 +184,8 @@ def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
     where = ["--trials", "6", "--store", str(home / "store"), "--storage", f"journal:{home / 'j.log'}", "--json"]
     command = [sys.executable, "-m", "regun.cli", *words.split(), *where]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, env=surroundings, preexec_fn=hear_interrupts)
     assert any("trial 2/6" in line for line in process.stderr)  # reads up to that line
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=100)
