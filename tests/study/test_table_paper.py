@@ -119,3 +119,13 @@ def test_a_request_without_the_papers_numbers_is_said_to_be_so():
     table = make_table(study(entry("regun", judged({})), forget="class:3"), paper=PAPER["resnet18-cifar10"])
     assert "The paper has no numbers for forget 10 %." in render(table)  # its label in these toy results
     assert "  paper" not in render(table)
+
+
+def test_every_row_of_the_papers_studies_that_the_paper_has_finds_its_number() -> None:
+    from regun.study.spec import read_study
+
+    for name in ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet"):
+        paper, found = paper_numbers(name), read_study(name)
+        lacking = {row for row in found.entries() for f in found.forget if paper.number(f, row, "gap_rftp") is None}
+        assert lacking == {"scrub"}
+    assert paper_numbers("resnet18-cifar10").number("0.1", "regun@wide_retain", "gap_rftp") is None

@@ -190,7 +190,7 @@ def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=100)
     assert (process.returncode, out) == (130, "")
-    assert "regun: interrupted; finished work is kept." in err
+    assert "regun: interrupted; what was finished is kept." in err
     assert "Traceback" not in err
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=200)
     assert done.returncode == 0, done.stderr
