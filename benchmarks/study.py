@@ -25,8 +25,9 @@ from regun.store import Store
 from regun.study.engines import Engine, InProcess, Processes
 from regun.study.on_ray import OnRay
 from regun.study.plan import labels_of_size, plan_study
+from regun.study.reading import builtin_names, read_study
 from regun.study.run import run_study
-from regun.study.spec import Study, builtin_names, read_study
+from regun.study.spec import Study
 from regun.study.workshop import Place, Workshop
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")

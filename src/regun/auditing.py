@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from regun.data.examples import Data, Examples, Indices
-from regun.errors import AuditError
+from regun.errors import AuditError, NotFiniteError
 from regun.evaluate import Evaluation, NoiseFloor, Risk, evaluate, noise_floor, risk_list
 from regun.evaluate.signals import Signals
 from regun.forward import eval_logits
@@ -47,17 +47,22 @@ def signals_inputs(artefact: Artefact, examples: Examples, indices: Indices) -> 
 def cached_signals(
     artefact: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device | str = "cpu"
 ) -> Signals:
-    """The model's signals on `indices`, from the store or from one forward pass."""
+    """The model's signals on `indices`, from the store or from one forward pass; not finite is kept too."""
     inputs = signals_inputs(artefact, examples, indices)
 
     def make(slot: Slot) -> Made:
         logits = eval_logits(load_model(artefact, device), examples, indices, device)
-        found = Signals.from_logits(logits.numpy(), examples.labels[indices], indices)
         about = {"model": artefact.key, "data_name": artefact.info["data_name"], "examples": len(indices)}
+        try:
+            found = Signals.from_logits(logits.numpy(), examples.labels[indices], indices)
+        except NotFiniteError as fault:
+            return Made({}, {**about, "not_finite": str(fault)})
         return Made({"signals": {"log_probs": torch.tensor(found.log_probs)}}, about)
 
-    log_probs = store.make("signals", inputs, make).tensors("signals")["log_probs"].numpy()
-    return Signals(log_probs, examples.labels[indices], indices)
+    kept = store.make("signals", inputs, make)
+    if "not_finite" in kept.info:
+        raise NotFiniteError(kept.info["not_finite"])
+    return Signals(kept.tensors("signals")["log_probs"].numpy(), examples.labels[indices], indices)
 
 
 def split_signals(
@@ -148,13 +153,21 @@ def audit_models(
     device: torch.device | str = "cpu",
     how: Judging | None = None,
 ) -> Evaluation:
-    """The evaluation of the target, from the store or computed from signals that are computed once."""
+    """The evaluation of the target, from the store or computed from signals that are computed once.
+
+    That a target's answers are not finite is kept as well, and raised again as `NotFiniteError`.
+    """
     how = how or Judging()
     refuse_unfit_references(models, splits)
 
     def make(slot: Slot) -> Made:
+        about = {"model": models.target.key, "data_name": data.name}
+        try:
+            target = split_signals(models.target, data, splits, store, device)
+        except NotFiniteError as fault:
+            return Made({}, {**about, "evaluation": None, "not_finite": str(fault)})
         found = evaluate(
-            split_signals(models.target, data, splits, store, device),
+            target,
             split_signals(models.retrain, data, splits, store, device) if models.retrain else None,
             [split_signals(r, data, splits, store, device) for r in models.references],
             attacks=how.attacks,
@@ -162,10 +175,12 @@ def audit_models(
             seed=how.seed,
             floor=cached_floor(models, data, splits, store, device, how) or False,
         )
-        return Made({}, {"model": models.target.key, "data_name": data.name, "evaluation": found.to_json()})
+        return Made({}, {**about, "evaluation": found.to_json()})
 
-    inputs = evaluation_inputs(models, data, splits, how)
-    return Evaluation.from_json(store.make("evaluation", inputs, make).info["evaluation"])
+    kept = store.make("evaluation", evaluation_inputs(models, data, splits, how), make)
+    if kept.info["evaluation"] is None:
+        raise NotFiniteError(kept.info["not_finite"])
+    return Evaluation.from_json(kept.info["evaluation"])
 
 
 def cached_floor(

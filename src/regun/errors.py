@@ -40,6 +40,10 @@ class AuditError(RegunError):
     """Signals or references from which the asked-for number cannot be computed."""
 
 
+class NotFiniteError(AuditError):
+    """A model whose answers are not finite numbers: there is nothing in them to judge."""
+
+
 def unknown(what: str, got: str, allowed: Iterable[str]) -> str:
     """Text for an unknown name, with the nearest allowed one as a suggestion."""
     names = sorted(allowed)

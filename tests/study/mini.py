@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from regun.study.engines import Engine, InProcess
+from regun.study.reading import parse_study
 from regun.study.run import Ran, run_study
-from regun.study.spec import Study, parse_study
+from regun.study.spec import Study
 from regun.study.workshop import Place, Workshop
 
 MINI = """

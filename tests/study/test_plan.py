@@ -8,7 +8,8 @@ from mini import study
 from regun.data.catalogue import FULL_SIZES, DataSpec, load_data
 from regun.settings import parse_spec
 from regun.study.plan import Plan, labels_of_size, plan_study, request_label
-from regun.study.spec import Study, read_study
+from regun.study.reading import read_study
+from regun.study.spec import Study
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 

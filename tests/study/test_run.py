@@ -154,9 +154,11 @@ def test_a_bug_in_a_method_is_told_with_its_traceback(tmp_path: Path) -> None:
         BROKEN.replace('raise RegunError("it never works; use another method.")', "1 / 0")
     )
     found = study(MINI.replace('"ssd"]', '"buggy.py"]'), tmp_path, references=0)
-    _, ran, _ = run(found, tmp_path / "store")
-    assert "ZeroDivisionError" in ran.failed["unlearn buggy.py, 0.1, seed 0"]
-    assert "buggy.py" in ran.failed["unlearn buggy.py, 0.1, seed 0"]
+    workshop, ran, events = run(found, tmp_path / "store")
+    assert ran.failed["unlearn buggy.py, 0.1, seed 0"] == "ZeroDivisionError: division by zero"
+    told = next(e for e in events if e["event"] == "failed" and "traceback" in e)
+    assert 'buggy.py", line' in told["traceback"]
+    assert not any("Traceback" in text for text in collect(workshop, ran.failed).missing)
 
 
 def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
@@ -223,3 +225,52 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     _, again, _ = run(frozen, tmp_path)
     assert not again.made
     assert not run(found, tmp_path)[1].made
+
+
+EXPLODE = '''"""Weights that are finite, answers that are not."""
+from dataclasses import dataclass
+import torch
+@dataclass(frozen=True)
+class Config:
+    pass
+def unlearn(job, config):
+    with torch.no_grad():
+        for parameter in job.model.parameters():
+            parameter.mul_(1e20)
+'''
+
+
+def test_answers_that_are_not_finite_are_a_row_and_are_asked_for_once(tmp_path: Path) -> None:
+    (tmp_path / "explode.py").write_text(EXPLODE)
+    found = study(MINI.replace('"ssd"]', '"explode.py"]'), tmp_path)
+    workshop, ran, _ = run(found, tmp_path / "store")
+    assert not ran.failed
+    results = collect(workshop)
+    (lost,) = results.blocks[0].entry("explode.py").runs
+    assert lost.evaluation is None
+    assert lost.diverged == "its answers are not finite"
+    assert "explode.py" not in closeup(workshop, "0.1").signals
+    page = write_report(workshop, results, (), tmp_path / "report.html").read_text()
+    assert "diverged" in page
+    assert not run(found, tmp_path / "store")[1].made
+
+
+def test_a_part_of_a_tuned_study_has_the_settings_of_the_whole(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    whole = study(seeds=(0, 1), methods=("regun,epochs=1,batch_size=16",), tune={"trials": 2})
+    part = study(seeds=(1,), methods=whole.methods, tune={"trials": 2}, tune_seed=whole.tuned_on)
+    run(whole, tmp_path)
+    assert not run(part, tmp_path)[1].made
+
+
+def test_two_rows_of_one_method_keep_their_own_tuned_settings(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    methods = ("regun,epochs=1,batch_size=16,lr=0.1", "regun,epochs=1,batch_size=16,lr=0.005")
+    workshop, ran, _ = run(study(methods=methods, tune={"trials": 3}), tmp_path)
+    assert not ran.failed
+    frozen = workshop.frozen()
+    assert list(frozen.settings["0.1"]) == list(methods)
+    for text, lr in zip(methods, (0.1, 0.005), strict=True):
+        assert frozen.settings["0.1"][text]["lr"] == lr
+        used = collect(workshop).blocks[0].entry(text).runs[0].settings
+        assert frozen.resolve(text, "0.1")[1].w == used["w"]

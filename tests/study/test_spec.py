@@ -8,7 +8,8 @@ import pytest
 from mini import MINI, study
 from regun.errors import RegunError, SettingsError
 from regun.job import Budget
-from regun.study.spec import Study, builtin_names, merged, parse_study, read_study
+from regun.study.reading import builtin_names, parse_study, read_study
+from regun.study.spec import Study, merged
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 SMALL = ("resnet18-cifar10-small", "resnet18-cifar100-small", "swin-tiny-imagenet-small")
@@ -129,6 +130,12 @@ def test_every_mistake_is_named_at_once() -> None:
         ("seeds = [-1]", "-1"),
         ("seeds = [1001]", "1001"),
         ('name = "../up"', "letters"),
+        ('name = ".."', "letters"),
+        ("forget = [0.1, '0.10']", "the same"),
+        ("titles = {regun = 3}", "give text"),
+        ("tune = {trials = 3}\nval = 0.0", "needs val"),
+        ('tune = {objective = "reference"}\nval = 0.0\nheldout = 0.0', "unseen examples"),
+        ('[settings."0.10".regun]\nlr = 0.1', "for no request and method"),
         ("data = digits", "TOML"),
     ],
 )
@@ -152,3 +159,17 @@ def test_budget_and_split() -> None:
     assert [study().split_of(s) for s in (0, 1)] == [0, 1]
     assert [study(split_seed=7).split_of(s) for s in (0, 1)] == [7, 7]
     assert builtin_names() == sorted([*PAPER, *SMALL, "digits"])
+
+
+def test_a_settings_file_for_more_than_the_study_is_fine_and_one_for_nothing_of_it_is_not(tmp_path: Path) -> None:
+    (tmp_path / "tuned.toml").write_text('[settings."0.1".regun]\nlr = 0.25\n[settings."0.1".salun]\nlr = 0.5\n')
+    found = parse_study('settings_from = "tuned.toml"\nmethods = ["regun"]', "s.toml", tmp_path)
+    assert found.settings == {"0.1": {"regun": {"lr": 0.25}}}
+    with pytest.raises(SettingsError, match="no settings for this study"):
+        parse_study('settings_from = "tuned.toml"\nmethods = ["ssd"]', "s.toml", tmp_path)
+
+
+def test_files_of_ids_are_found_from_the_studys_folder(tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("3\n5\n")
+    found = parse_study('forget = ["ids:ids.txt"]', "s.toml", tmp_path)
+    assert found.request("ids:ids.txt").ids == (3, 5)

@@ -24,6 +24,7 @@ NEEDS = Needs(retain=False)
 @dataclass(frozen=True)
 class Config:
     factor: float = setting(0.9, "what every weight is multiplied by", low=0, high=1)
+    w: int = setting(4, "a setting that is no weight", low=1)
 
 def unlearn(job, config):
     with torch.no_grad():
@@ -178,6 +179,9 @@ def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -
     assert (place / "store" / "studies" / "mini" / "tradeoff.svg").exists()
     code, out, _ = regun(place, capsys, "tradeoff", str(place / "mini.toml"), "--w", "0.2,0.9", "--json", "--quiet")
     assert [point["w"] for point in json.loads(out)["tradeoffs"][0]["curves"]["ReGUn"]] == [0.2, 0.9]
+    drawn = (place / "store" / "studies" / "mini" / "tradeoff.svg").read_bytes()
+    assert regun(place, capsys, "study", "run", str(place / "mini.toml"), "--quiet")[0] == 0
+    assert (place / "store" / "studies" / "mini" / "tradeoff.svg").read_bytes() == drawn
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,9 @@ def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -
         (["study", "run", "no-such"], "resnet18-cifar10"),
         (["study", "run", "digits", "--seeds", "one"], "whole numbers"),
         (["study", "run", "digits", "--forget", "often"], "request"),
+        (["study", "run", "digits", "--seeds", "0,0"], "twice"),
+        (["study", "run", "digits", "--seeds", "1001"], "1001"),
+        (["study", "run", "digits", "--workers", "0"], "at least 1"),
         (["study", "run", "digits", "--address", "here"], "--engine ray"),
         (["study", "run", "digits", "--track", "notebook"], "tensorboard"),
         (["study", "run", "resnet18-cifar10"], "root=FOLDER"),

@@ -122,7 +122,7 @@ def test_a_request_without_the_papers_numbers_is_said_to_be_so():
 
 
 def test_every_row_of_the_papers_studies_that_the_paper_has_finds_its_number() -> None:
-    from regun.study.spec import read_study
+    from regun.study.reading import read_study
 
     for name in ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet"):
         paper, found = paper_numbers(name), read_study(name)

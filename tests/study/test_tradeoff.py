@@ -14,11 +14,11 @@ METHODS = ("regun,epochs=1,batch_size=16,w=0.3", "amun,epochs=1,batch_size=64,st
 
 def test_the_papers_grid() -> None:
     assert WEIGHTS == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    every = ("regun", "salun", "neggrad_plus", "amun", "finetune", "l1_sparse", "neggrad", "ssd", "scrub")
+    every = ("regun", "salun", "neggrad_plus", "amun", "finetune", "l1_sparse", "neggrad", "ssd", "scrub", "lur")
     swept = sweep(study(methods=every))
     counts = {name: sum(text.partition(",")[0] == name for text in swept.methods) for name in every}
     assert {name for name, n in counts.items() if n == 9} == {"regun", "salun", "neggrad_plus", "amun"}
-    assert all(counts[name] == 1 for name in ("finetune", "l1_sparse", "neggrad", "ssd", "scrub"))
+    assert all(counts[name] == 1 for name in ("finetune", "l1_sparse", "neggrad", "ssd", "scrub", "lur"))
 
 
 def test_a_sweep_keeps_the_other_settings() -> None:

@@ -9,8 +9,8 @@ from regun.cli.study import carry_out, write_all
 from regun.study.collect import collect
 from regun.study.engines import Engine, InProcess, Processes
 from regun.study.formats import render
+from regun.study.reading import read_study
 from regun.study.results import Results
-from regun.study.spec import read_study
 from regun.study.table import make_table
 from regun.study.tradeoff import points_only
 from regun.study.workshop import Place, Workshop

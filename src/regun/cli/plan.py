@@ -90,7 +90,8 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
 
 def _cost(result: Mapping[str, Any]) -> str:
     if not result["from_data"]:
-        return "Sizes are those of the complete data set; with --data-dir FOLDER they come from your copy."
+        where = "Sizes are those of the complete data set; with --data-dir FOLDER they come from your copy."
+        return f"{result['samples']:,} samples in all. {where}"
     if result["samples_per_second"] is None:
         return f"{result['samples']:,} samples in all; --probe runs a few steps and says how long that takes here."
     speed, left = result["samples_per_second"], duration(result["seconds_left"])

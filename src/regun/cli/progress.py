@@ -45,7 +45,7 @@ class StudyProgress:
         task = self.plan.tasks[task_id]
         self.work += task.work.samples if task.work else 0
         if event["event"] == "failed":
-            self._line(f"FAILED {task.label}: {event['error'].strip().splitlines()[-1]}")
+            self._line(f"FAILED {task.label}: {event['error']}")
         elif task.kind in ("train", "tune", "unlearn") or self.live:
             spent = "found" if event.get("found") else duration(event.get("seconds", 0.0))
             self._line(f"{task.label}: {spent}{self._left()}")

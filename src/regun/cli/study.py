@@ -1,6 +1,7 @@
 """`regun study list|show|run|table|report` and `regun tradeoff`."""
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,6 @@ from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import emit, table
 from regun.errors import RegunError, SettingsError
-from regun.setup import read_request
 from regun.study.collect import collect
 from regun.study.engines import Engine, InProcess, Processes
 from regun.study.formats import render
@@ -20,14 +20,18 @@ from regun.study.on_ray import OnRay
 from regun.study.outputs import write_figures, write_report, write_tables, write_text
 from regun.study.paper import paper_numbers
 from regun.study.plan import request_label
+from regun.study.reading import builtin_names, read_study, refuse_bad
 from regun.study.results import Results, TradeOff
 from regun.study.run import Ran, run_study
-from regun.study.spec import Study, builtin_names, read_study
+from regun.study.spec import Study
 from regun.study.table import make_table
 from regun.study.tracking import Tracking, open_trackers
 from regun.study.tradeoff import WEIGHTS, points_only, sweep, tradeoffs
 from regun.study.workshop import Place, Workshop
 from regun.tuned import format_settings
+
+SWEEP = "sweep.json"
+"""In a study's folder: which weights `regun tradeoff` has swept."""
 
 
 def list_studies(args: argparse.Namespace) -> int:
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     out = _out(args, study)
     ran = _carry_out(args, workshop, out)
     results = collect(workshop, ran.failed)
-    found = _swept_before(workshop) or points_only(results)
+    found = _swept_before(workshop, out) or points_only(results)
     paths = write_all(workshop, results, found, out)
     _show_results(args, results, found, paths, ran)
     return 1 if ran.failed else 0
@@ -89,7 +93,7 @@ def report(args: argparse.Namespace) -> int:
     study = chosen(args)
     workshop = open_workshop(args, study)
     results = collect(workshop)
-    found = _swept_before(workshop) or points_only(results)
+    found = _swept_before(workshop, _out(args, study)) or points_only(results)
     path = Path(args.out) if args.out else _out(args, study) / "report.html"
     print(write_report(workshop, results, found, path))
     return 0
@@ -103,8 +107,9 @@ def tradeoff(args: argparse.Namespace) -> int:
     if study.tune:
         study = _frozen(args, before)
     swept = before.beside(sweep(study, weights))
-    out = Path(args.out) if args.out else _out(args, study)
+    out = _out(args, study)
     ran = _carry_out(args, swept, out)
+    write_text(out / SWEEP, json.dumps({"weights": list(weights)}))
     found = tradeoffs(study, collect(swept, ran.failed), weights)
     paths = write_figures(found, out)
     if args.json:
@@ -120,12 +125,11 @@ def chosen(args: argparse.Namespace) -> Study:
     study, problems = read_study(args.study), Problems()
     if args.seeds:
         picked = problems.attempt(lambda: tuple(_whole(text, "--seeds") for text in args.seeds.split(",")))
-        study = replace(study, seeds=picked or study.seeds)
+        study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
     if args.forget:
         texts = tuple(args.forget.split(","))
-        for text in texts:
-            problems.attempt(lambda t=text: read_request(t))
-        study = replace(study, forget=texts)
+        study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
+    problems.attempt(lambda: refuse_bad(study))
     problems.stop_if_any()
     return study
 
@@ -138,8 +142,9 @@ def open_workshop(args: argparse.Namespace, study: Study) -> Workshop:
 
 
 def _out(args: argparse.Namespace, study: Study) -> Path:
-    out = getattr(args, "out", None)
-    return Path(out) if out and not out.endswith(".html") else Path(args.store) / "studies" / study.name
+    """The study's folder: that of --out, which is a file for `report` and `table`, or one in the store."""
+    own = args.out if args.run in ("study:run", "study:tradeoff") else None
+    return Path(own) if own else Path(args.store) / "studies" / study.name
 
 
 def carry_out(workshop: Workshop, engine: Engine, out: Path, *, track: Sequence[str] = (), quiet: bool = False) -> Ran:
@@ -169,10 +174,13 @@ def _engine(args: argparse.Namespace, workshop: Workshop) -> Engine:
         return OnRay(workshop, args.address, args.workers, threads)
     if args.address:
         raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
-    if (args.workers or 1) == 1:
+    workers = 1 if args.workers is None else int(args.workers)
+    if workers < 1:
+        raise SettingsError([f"--workers is {workers}; give at least 1."])
+    if workers == 1:
         use_threads(threads)
         return InProcess(workshop)
-    return Processes(workshop, args.workers, threads)
+    return Processes(workshop, workers, threads)
 
 
 def write_all(workshop: Workshop, results: Results, found: Sequence[TradeOff], out: Path) -> list[Path]:
@@ -195,17 +203,20 @@ def _show_results(
         return
     print(render(made))
     for task, reason in ran.failed.items():
-        print(f"FAILED {task}: {reason.strip().splitlines()[-1]}")
+        print(f"FAILED {task}: {reason}")
     print(f"report   {paths[0]}\nfigure   {next((p for p in paths if p.suffix == '.svg'), 'none yet')}")
     print(f"tables   {', '.join(p.name for p in paths if p.stem == 'table')} in {paths[0].parent}")
 
 
-def _swept_before(workshop: Workshop) -> list[TradeOff]:
-    """The curves of a sweep that `regun tradeoff` has made, if all of it is there."""
-    swept = workshop.beside(sweep(workshop.frozen()))
-    if not all(swept.done(task) for task in swept.plan.tasks.values() if task.kind != "signals"):
+def _swept_before(workshop: Workshop, out: Path) -> list[TradeOff]:
+    """The curves of the sweep that `regun tradeoff` has left in this folder, if all of it is there."""
+    if not (out / SWEEP).is_file():
         return []
-    return tradeoffs(workshop.frozen(), collect(swept))
+    weights: list[float] = json.loads((out / SWEEP).read_text())["weights"]
+    study = workshop.frozen()
+    swept = workshop.beside(sweep(study, weights))
+    done = all(swept.done(task) for task in swept.plan.tasks.values())
+    return tradeoffs(study, collect(swept), weights) if done else []
 
 
 def _frozen(args: argparse.Namespace, workshop: Workshop) -> Study:

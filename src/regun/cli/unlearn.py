@@ -12,7 +12,7 @@ from regun.auditing import cached_signals
 from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data, Examples, Indices
-from regun.errors import AuditError, RegunError
+from regun.errors import NotFiniteError, RegunError
 from regun.evaluate.metrics import accuracy
 from regun.methods import Method, read_method
 from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
@@ -145,12 +145,10 @@ def summary(
 def _accuracy(
     model: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device
 ) -> float | None:
-    """The accuracy, or None where a diverged model's finite weights no longer give finite answers."""
+    """The accuracy, or None where finite weights no longer give finite answers."""
     try:
         return accuracy(cached_signals(model, examples, indices, store, device))
-    except AuditError:
-        if not model.info.get("diverged"):
-            raise
+    except NotFiniteError:
         return None
 
 

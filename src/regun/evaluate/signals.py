@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from regun.errors import AuditError
+from regun.errors import AuditError, NotFiniteError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -183,7 +183,7 @@ def _refuse_bad_logits(block: FloatArray, first_row: int) -> None:
         return
     row = int((~np.isfinite(top)).argmax())
     what = "NaN" if np.isnan(top[row]) else "+inf" if top[row] > 0 else "-inf in every class"
-    raise AuditError(
+    raise NotFiniteError(
         f"the model's output holds {what} in row {first_row + row}; its probabilities are undefined. "
         "A diverged model cannot be audited: check its weights and inputs."
     )

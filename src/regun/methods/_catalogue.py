@@ -42,6 +42,8 @@ class Method:
     search: Search = field(default_factory=dict[str, Any])
     source: str | None = None
     work: Callable[[Any, int, int], Work] | None = None
+    tradeoff: Mapping[str, Any] | None = None
+    """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
 
     def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
         """What a run on sets of these sizes will take; None for a method that does not tell."""
@@ -124,6 +126,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         getattr(module, "SEARCH", {}),
         None if own else digest(inspect.getsource(module)),
         getattr(module, "work", None),
+        getattr(module, "TRADEOFF", None),
     )
 
 

@@ -11,6 +11,7 @@ the ReGUn authors' attack: normalised space, restarts, no early freeze, failures
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ SEARCH: Search = {
     "resnet": {"lr": RESNET_LR, "train_on": Choice(SETS)},
     "swin": {"lr": SWIN_LR, "train_on": Choice(SETS)},
 }
+TRADEOFF: Mapping[str, Any] = {"train_on": "weighted"}
 PRESETS = {
     "swin": SWIN,
     "weighted": {"train_on": "weighted"},

@@ -6,7 +6,9 @@ Paper: Kurmanji et al. 2023 (SCRUB). An epoch ends with the shorter of the two s
 original ends it with the retain set (`epoch="retain"`). `mode="sequential"` ascends first and repairs afterwards.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
@@ -25,6 +27,7 @@ SEARCH: Search = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.8, 0.99)},
     "swin": {"lr": SWIN_LR, "w": Range(0.8, 0.99)},
 }
+TRADEOFF: Mapping[str, Any] = {}
 PRESETS = {"swin": SWIN, "original": {"epoch": "retain"}}
 
 

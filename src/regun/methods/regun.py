@@ -11,8 +11,9 @@ whose predictions they are (`reference`), what BatchNorm does, how many retain e
 Held-out predictions of a reference that does not move are computed once; a step then only indexes them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ SEARCH: Search = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.1, 0.9)},
     "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
 }
+TRADEOFF: Mapping[str, Any] = {}
 PRESETS = {
     "swin": SWIN,
     "paper_code": {"replacement": True},

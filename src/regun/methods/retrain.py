@@ -7,8 +7,10 @@ afresh (`rebuild`), unless all its layers can reset their own weights.
 """
 
 import copy
+import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -53,17 +55,20 @@ def unlearn(job: Job, config: Config) -> Fitted:
 def reset(model: nn.Module, seed: int) -> nn.Module:
     """A copy whose every layer has drawn its weights anew; refused when a layer does not know how."""
     fresh = copy.deepcopy(model)
-    done: set[nn.Parameter] = set()
+    values = dict([*fresh.named_parameters(), *fresh.named_buffers()])
+    values = {name: value for name, value in values.items() if value.is_floating_point() or value.is_complex()}
+    with torch.no_grad():
+        for value in values.values():
+            value.fill_(math.nan)  # so that what no layer draws anew shows, and cannot be the trained value
     with isolated(seed):
         for module in fresh.modules():
             own_reset = getattr(module, "reset_parameters", None)
             if callable(own_reset):
                 own_reset()
-                done.update(module.parameters(recurse=False))
-    left = [name for name, p in fresh.named_parameters() if p not in done]
+    left = [name for name, value in values.items() if value.isnan().any()]
     if left:
         raise RegunError(
-            f"Retrain cannot make fresh weights for {len(left)} parameters (the first is {left[0]!r}); "
+            f"Retrain cannot make fresh weights for {len(left)} parameters or buffers (the first is {left[0]!r}); "
             f"give rebuild=a function that returns a new, untrained model."
         )
     return fresh

@@ -8,7 +8,9 @@ the K-1 wrong classes (`labels="wrong"`); the original draws from all K (`labels
 set, weighted by w, as in the ReGUn paper's code.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +31,7 @@ SEARCH: Search = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.1, 0.9)},
     "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
 }
+TRADEOFF: Mapping[str, Any] = {}
 PRESETS = {"swin": SWIN, "original": {"labels": "all"}}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regun.auditing import evaluation_inputs, split_signals
-from regun.errors import AuditError
+from regun.errors import NotFiniteError
 from regun.evaluate import Evaluation, Signals
 from regun.store import Artefact, versions
 from regun.study.plan import Task, request_label
@@ -28,10 +28,12 @@ def collect(workshop: Workshop, failed: Mapping[str, str] | None = None) -> Resu
         )
         for forget in study.forget
     ]
+    lost = failed or {}
     missing = [
-        f"{task.label}: {(failed or {}).get(task.id, 'not made yet')}"
+        f"{task.label}: {lost.get(task.id, 'not made yet')}"
         for task in plan.tasks.values()
-        if task.kind in ("train", "unlearn") and not workshop.done(task)
+        if (task.kind in ("train", "tune", "unlearn") and not workshop.done(task))
+        or (task.id in lost and not any(need in lost for need in task.needs))
     ]
     return Results(
         study.name, study.title or study.name, about(workshop), study.seeds, tuple(blocks), tuple(missing), versions()
@@ -54,7 +56,7 @@ def about(workshop: Workshop) -> dict[str, str]:
         "device": str(workshop.device),
     }
     if study.tuning:
-        found["tuned"] = f"{study.tuning.trials} trials a method by {study.tuning.objective}, on seed {study.seeds[0]}"
+        found["tuned"] = f"{study.tuning.trials} trials a method by {study.tuning.objective}, on seed {study.tuned_on}"
     return found
 
 
@@ -79,9 +81,7 @@ def _answers(workshop: Workshop, task: Task, model: Artefact) -> dict[str, Signa
     splits = workshop.splits(task.split, task.forget)
     try:
         return split_signals(model, workshop.data, splits, workshop.store, workshop.device)
-    except AuditError:
-        if not model.info.get("diverged"):
-            raise
+    except NotFiniteError:
         return None
 
 
@@ -95,10 +95,12 @@ def _entry(workshop: Workshop, forget: str, name: str, tasks: Mapping[tuple[str,
 
 def _run(workshop: Workshop, task: Task, seed: int) -> Run | None:
     """The judged model of one seed; None until it has been judged."""
-    target, evaluation = workshop.model(task.models[0]), judged(workshop, task)
-    if target is None or (evaluation is None and not target.info.get("diverged")):
+    target, kept = workshop.model(task.models[0]), verdict(workshop, task)
+    if target is None or kept is None:
         return None
     info = target.info
+    evaluation = Evaluation.from_json(kept["evaluation"]) if kept["evaluation"] else None
+    lost = info.get("diverged") or (None if evaluation else "its answers are not finite")
     settings: Mapping[str, Any] = info.get("config", target.inputs.get("recipe", {}))
     return Run(
         seed,
@@ -107,13 +109,13 @@ def _run(workshop: Workshop, task: Task, seed: int) -> Run | None:
         info["cost"],
         info["epochs"],
         settings,
-        info.get("diverged"),
+        lost,
         info.get("notes", {}),
     )
 
 
-def judged(workshop: Workshop, task: Task) -> Evaluation | None:
-    """The evaluation that a task makes, if it is there."""
+def verdict(workshop: Workshop, task: Task) -> Mapping[str, Any] | None:
+    """What an evaluation's artefact holds, if it is there: its numbers, or why there can be none."""
     models = [workshop.model(name) for name in task.models]
     if any(model is None for model in models):
         return None
@@ -121,6 +123,10 @@ def judged(workshop: Workshop, task: Task) -> Evaluation | None:
     everyone = workshop.judged([model for model in models if model is not None])
     inputs = evaluation_inputs(everyone, workshop.data, splits, workshop.judging)
     key = workshop.store.key("evaluation", inputs)
-    if not workshop.store.has("evaluation", key):
-        return None
-    return Evaluation.from_json(workshop.store.load("evaluation", key).info["evaluation"])
+    return workshop.store.load("evaluation", key).info if workshop.store.has("evaluation", key) else None
+
+
+def judged(workshop: Workshop, task: Task) -> Evaluation | None:
+    """The evaluation that a task made; None if it has not, or there was nothing finite to judge."""
+    kept = verdict(workshop, task)
+    return Evaluation.from_json(kept["evaluation"]) if kept and kept["evaluation"] else None

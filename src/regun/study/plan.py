@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 
 from regun.methods import Work
-from regun.setup import read_request
+from regun.settings import parse_spec
 from regun.splits import Indices, Reserve, make_splits, reserve
 from regun.study.spec import FIRST_REFERENCE, Study
+from regun.tune import Space
 
 Kind = Literal["train", "tune", "unlearn", "signals", "floor", "evaluate"]
 KINDS: tuple[Kind, ...] = ("train", "tune", "unlearn", "signals", "floor", "evaluate")
@@ -81,7 +82,7 @@ class _Planner:
             self.kept[split] = reserve(
                 self.labels, split, heldout=study.heldout, val=study.val, stratified=study.stratified
             )
-        splits = make_splits(self.labels, read_request(forget), self.kept[split])
+        splits = make_splits(self.labels, self.study.request(forget), self.kept[split])
         return {name: len(getattr(splits, name)) for name in ("retain", "forget", "heldout", "val")}
 
 
@@ -155,17 +156,19 @@ def _unlearn(planner: _Planner, name: str, seed: int, forget: str, sizes: Mappin
 
 
 def _tune(planner: _Planner, name: str, forget: str) -> tuple[str, ...]:
-    """The search for a method's settings: once for each request, on the first seed, frozen for all."""
+    """The search for a method's settings: once for each request, on one seed, frozen for all."""
     study, tuning = planner.study, planner.study.tuning
     assert tuning is not None
-    seed = study.seeds[0]
+    seed = study.tuned_on
     sizes = planner.sizes(seed, forget)
     needs = [_train(planner, "", seed, seed, sizes)]
     if tuning.objective == "gap":
         needs += [_train(planner, forget, seed, other, sizes) for other in (seed, *study.reference_seeds())]
     method, config = study.resolve(study.entries()[name], forget)
     one = method.planned(config, sizes["forget"], sizes["retain"], study.budget_value)
-    work = Work(tuning.trials * one.steps, tuning.trials * one.samples) if one else None
+    fixed = tuple(parse_spec(study.entries()[name])[1])
+    trials = min(tuning.trials, Space.of(method, config, study.family, fixed).size or tuning.trials)
+    work = Work(trials * one.steps, trials * one.samples) if one else None
     label = f"tune {study.title_of(name)}, {request_label(forget)}"
     split = study.split_of(seed)
     task = Task(f"tune {name}, {forget}", "tune", label, split, seed, forget, name, tuple(needs), tuple(needs), work)

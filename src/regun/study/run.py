@@ -72,13 +72,13 @@ class _Run:
             self.tell(event)
             return
         if "error" in event:
-            self._fail(event["task"], event["error"])
+            self._fail(event["task"], event["error"], {k: v for k, v in event.items() if k == "traceback"})
             return
         (self.ran.found if event["found"] else self.ran.made).append(event["task"])
         self.tell(event)
         self.sorter.done(event["task"])
 
-    def _fail(self, task_id: str, reason: str) -> None:
+    def _fail(self, task_id: str, reason: str, more: Mapping[str, Any] | None = None) -> None:
         self.ran.failed[task_id] = reason
-        self.tell({"event": "failed", "task": task_id, "error": reason})
+        self.tell({"event": "failed", "task": task_id, "error": reason, **(more or {})})
         self.sorter.done(task_id)

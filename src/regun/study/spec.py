@@ -1,20 +1,16 @@
-"""A study as data: what to train, forget and compare, from a TOML file or a built-in name.
+"""A study as data: what to train, forget and compare.
 
-Belongs here: `Study`, reading it with every mistake reported at once, and its methods resolved to settings.
-Does not: which artefacts that takes (see plan). May import: setup, methods, tuned, job, models, settings, errors.
+Belongs here: `Study` and its methods resolved to settings. Does not: files (see reading), which artefacts a study takes
+(see plan). May import: setup, methods, tuned, job, models, splits, settings, errors.
 """
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from regun.data.catalogue import DATA_SETS, DataSpec
-from regun.data.presets import pipeline
-from regun.errors import RegunError, SettingsError, unknown
 from regun.job import Budget
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
@@ -32,7 +28,8 @@ from regun.setup import (
     read_request,
     unlearning_preset,
 )
-from regun.tuned import Blocks, method_name, parse_settings, read_settings
+from regun.splits import Request
+from regun.tuned import Blocks, method_name
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""
@@ -64,6 +61,7 @@ class Study:
     settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it")
     settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
     titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
+    tune_seed: int | None = setting(None, "seed that settings are searched on (default: the first)", low=0)
     tune: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata={"help": "trials, objective: see Tuning"})
     folder: str = "."
 
@@ -90,6 +88,16 @@ class Study:
     @property
     def budget_value(self) -> Budget | None:
         return read_budget(self.budget) if self.budget else None
+
+    def request(self, forget: str) -> Request:
+        """What a request's text asks for; a file of ids is looked for in the study's folder."""
+        kind, _, file = forget.partition(":")
+        return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
+
+    @property
+    def tuned_on(self) -> int:
+        """The seed that settings are searched on."""
+        return self.seeds[0] if self.tune_seed is None else self.tune_seed
 
     def split_of(self, seed: int) -> int:
         """The split seed that goes with a training seed."""
@@ -119,7 +127,8 @@ class Study:
 
     def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
         """A method of the study with its settings for one request; `more`, tuned ones, win over all others."""
-        block = self.settings.get(forget, {}).get(method_name(text), {})
+        blocks = self.settings.get(forget, {})
+        block = {**blocks.get(method_name(text), {}), **blocks.get(text, {})}
         recipe = to_json(self.recipe_value) if method_name(text) == "retrain" else None
         method, config = read_method(self._found(text), self.family, recipe, block)
         return method, bind(method.config, more, method.name, config) if more else config
@@ -176,99 +185,6 @@ class Tuning:
         check(self, "study.tune")
 
 
-def builtin_names() -> list[str]:
-    """The studies that ship with regun."""
-    folder = resources.files("regun.study") / "builtin"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
-
-
-def read_study(name: str) -> Study:
-    """A built-in study by name, or one of the user's from its TOML file."""
-    if name in builtin_names():
-        text = (resources.files("regun.study") / "builtin" / f"{name}.toml").read_text()
-        return parse_study(text, name, Path.cwd())
-    if not name.endswith(".toml"):
-        raise SettingsError([unknown("study", name, [*builtin_names(), "FILE.toml"])])
-    path = Path(name).expanduser()
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise RegunError(f"cannot read the study {path}: {fault}. Give a TOML file.") from None
-    return parse_study(text, str(path), path.resolve().parent)
-
-
-def parse_study(text: str, where: str, folder: Path) -> Study:
-    """A study from TOML text; files it names are looked for in `folder`."""
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
-        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
-    study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
-    refuse_shapes(study)
-    if study.settings_from:
-        tuned = read_settings(folder / study.settings_from)
-        study = replace(study, settings=merged(tuned, study.settings), settings_from="")
-    refuse_bad(study)
-    return study
-
-
-def refuse_shapes(study: Study) -> None:
-    """Raise unless lists are lists and tables are tables."""
-    problems = [
-        f"study.{key} is {getattr(study, key)!r}; give a list."
-        for key in ("forget", "seeds", "methods")
-        if not isinstance(getattr(study, key), tuple)
-    ]
-    tables: dict[str, Any] = {"titles": study.titles, "tune": study.tune}
-    problems += [
-        f"study.{key} is {value!r}; give a table." for key, value in tables.items() if not isinstance(value, dict)
-    ]
-    if problems:
-        raise SettingsError(problems)
-    if study.settings:
-        parse_settings(study.settings, "the study")
-
-
-def refuse_bad(study: Study) -> None:
-    """Raise one error that lists everything wrong in a study, before any data are read."""
-    problems = [
-        f"study.{key} is empty; give at least one." for key in ("forget", "seeds", "methods") if not getattr(study, key)
-    ]
-    for key in ("forget", "seeds", "methods"):
-        values = list(getattr(study, key))
-        problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
-    if not study.name or set(study.name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."):
-        problems.append(f"study.name is {study.name!r}; use letters, digits, dots, dashes and underscores only.")
-    problems += [
-        f"study.seeds holds {seed}; give whole numbers from 0 to {FIRST_REFERENCE - 1}."
-        for seed in study.seeds
-        if not 0 <= seed < FIRST_REFERENCE
-    ]
-    if study.tune and study.tune.get("objective", "gap") == "gap" and study.references < 1:
-        problems.append("study.tune has the objective gap, which needs references; set references to 1 or more.")
-    data, values = parse_spec(study.data)
-    checks = [
-        lambda: DataSpec.read(data, {"root": "." if data != "digits" else None, **values}),
-        lambda: study.model_spec,
-        lambda: study.recipe_value,
-        lambda: study.budget_value,
-        lambda: study.tuning,
-        *(lambda text=text: read_request(text) for text in study.forget),
-        *(lambda m=m, f=f: study.resolve(m, f) for m in study.methods for f in study.forget),
-        lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
-    ]
-    for attempt in checks:
-        try:
-            attempt()
-        except SettingsError as fault:
-            problems += fault.problems
-        except RegunError as fault:
-            problems.append(str(fault))
-    problems += _strays(study)
-    if problems:
-        raise SettingsError(list(dict.fromkeys(problems)))
-
-
 def merged(under: Blocks, over: Blocks) -> Blocks:
     """Blocks of settings, single settings of `over` winning."""
     return {
@@ -278,17 +194,3 @@ def merged(under: Blocks, over: Blocks) -> Blocks:
         }
         for request in {**under, **over}
     }
-
-
-def _strays(study: Study) -> list[str]:
-    """Blocks and titles that belong to nothing in the study: a typing mistake would silently have no effect."""
-    shorts = {method_name(text) for text in study.methods}
-    blocks = [(request, method) for request, found in study.settings.items() for method in found]
-    problems = [
-        f"settings.{request!r}.{method} is for no request and method of this study "
-        f"(requests {', '.join(study.forget)}; methods {', '.join(sorted(shorts))})."
-        for request, method in blocks
-        if request in study.forget and method not in shorts
-    ]
-    known = {"retrain", "base", *study.entries()}
-    return problems + [unknown("row in titles", name, known) for name in study.titles if name not in known]

@@ -5,7 +5,7 @@ May import: study.spec, study.results, methods, settings, evaluate.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from regun.errors import RegunError
 from regun.evaluate import spread
@@ -15,12 +15,10 @@ from regun.study.spec import Study
 from regun.tuned import method_name
 
 WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
-WEIGHTED = {"amun": {"train_on": "weighted"}}
-"""What else a method's settings need before w means anything."""
 
 
 def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
-    """The study with every method that has a w run once for each weight; the others stay as they are.
+    """The study with every method that has a trade-off run once for each weight; the others stay as they are.
 
     A study that tunes should be frozen first (`Workshop.frozen`), so that the other settings are the tuned ones.
     """
@@ -48,10 +46,10 @@ def points_only(results: Results) -> list[TradeOff]:
 
 def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
     method, _ = study.resolve(text, study.forget[0])
-    if "w" not in {f.name for f in fields(method.config)}:
+    if method.tradeoff is None:
         return [text]
     name, values = parse_spec(text)
-    values = {**{k: v for k, v in values.items() if k != "w"}, **WEIGHTED.get(method.name, {})}
+    values = {**{k: v for k, v in values.items() if k != "w"}, **method.tradeoff}
     rest = "".join(f",{key}={value}" for key, value in values.items())
     return [f"{name}{rest},w={w:g}" for w in weights]
 

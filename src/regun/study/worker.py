@@ -49,8 +49,9 @@ def do_task(workshop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]]
         answer |= {"key": workshop.do(task, tell), "found": found}
     except RegunError as fault:
         answer["error"] = str(fault)
-    except Exception:  # a bug or a full disk: the study goes on with what does not depend on it, and reports this
-        answer["error"] = traceback.format_exc()
+    except Exception as fault:  # a bug or a full disk: the study goes on with what does not depend on it, and tells
+        answer["error"] = " ".join(f"{type(fault).__name__}: {fault}".split())
+        answer["traceback"] = traceback.format_exc()
     return answer | {"seconds": time.perf_counter() - started, "worker": f"{platform.node()}:{os.getpid()}"}
 
 

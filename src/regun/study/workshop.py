@@ -18,25 +18,24 @@ from regun.auditing import (
     audit_models,
     audited_parts,
     cached_floor,
+    cached_signals,
     evaluation_inputs,
     floor_inputs,
     signals_inputs,
-    split_signals,
 )
 from regun.data.arrays import ArrayExamples
 from regun.data.examples import Data
 from regun.data.presets import pipeline
-from regun.errors import AuditError, RegunError
+from regun.errors import NotFiniteError, RegunError
 from regun.job import Epoch, Progress
 from regun.pipeline import Training, Unlearning, Watch, train_model, unlearn_model
 from regun.settings import parse_spec
-from regun.setup import Setup, read_request
+from regun.setup import Setup
 from regun.splits import Reserve, Splits, make_splits, reserve
 from regun.store import Artefact, Store
 from regun.study.plan import Plan, Task, plan_study
 from regun.study.spec import Study, merged
 from regun.tune import Space, Trial, Tuned, Tuning, tune
-from regun.tuned import method_name
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Receives what happens while a task is done: resumed, step, epoch."""
@@ -85,7 +84,7 @@ class Workshop:
 
     def splits(self, split: int, forget: str) -> Splits:
         if (split, forget) not in self._splits:
-            request = read_request(forget)
+            request = self.study.request(forget)
             self._splits[split, forget] = make_splits(self.data.train.labels, request, self._reserve(split))
         return self._splits[split, forget]
 
@@ -112,8 +111,11 @@ class Workshop:
         return self._found[task_id]
 
     def tuned(self, task: Task) -> Tuned | None:
-        """What a search found, if it is over."""
-        tuning = self._tuning(task)
+        """What a search found, if it is over; one that cannot even be set up says so when it is done."""
+        try:
+            tuning = self._tuning(task)
+        except RegunError:
+            return None
         if tuning is None or not self.store.has("tuning", tuning.key()):
             return None
         return Tuned.from_json(self.store.load("tuning", tuning.key()).info["tuned"])
@@ -124,8 +126,7 @@ class Workshop:
         for task in self.plan.tasks.values():
             tuned = self.tuned(task) if task.kind == "tune" else None
             if tuned is not None:
-                text = self.study.entries()[task.entry]
-                found.setdefault(task.forget, {})[method_name(text)] = tuned.best_values
+                found.setdefault(task.forget, {})[task.entry] = tuned.settings
         return replace(self.study, settings=merged(self.study.settings, found), tune={})
 
     def do(self, task: Task, tell: Tell) -> str:
@@ -141,14 +142,14 @@ class Workshop:
         splits = self.splits(task.split, task.forget)
         try:
             if task.kind == "signals":
-                split_signals(models[0], self.data, splits, self.store, self.device)
+                return self._ask(models[0], splits)
             elif task.kind == "floor":
                 judges = Models(models[0], models[0], tuple(models[1:]))
                 cached_floor(judges, self.data, splits, self.store, self.device, self.judging)
             else:
                 audit_models(self.judged(models), self.data, splits, self.store, self.device, self.judging)
-        except AuditError as fault:
-            if not models[0].info.get("diverged"):
+        except NotFiniteError as fault:
+            if "method" not in models[0].info:
                 raise
             return f"no finite answers: {fault}"
         kind, inputs = self._makes(task, models)[0]
@@ -158,6 +159,18 @@ class Workshop:
         """The training that a task describes."""
         trained_on = self.splits(task.split, task.forget).retain if task.forget else self._reserve(task.split).base
         return Training(self.data, trained_on, self.study.model_spec, self.study.recipe_value, task.seed)
+
+    def _ask(self, model: Artefact, splits: Splits) -> str:
+        """The model's answers on every split; those that are not finite are kept as such, split by split."""
+        faults: list[str] = []
+        for examples, indices in audited_parts(self.data, splits).values():
+            try:
+                cached_signals(model, examples, indices, self.store, self.device)
+            except NotFiniteError as fault:
+                faults.append(str(fault))
+        if faults and "method" not in model.info:
+            raise NotFiniteError(faults[0])
+        return f"no finite answers: {faults[0]}" if faults else model.key
 
     @property
     def judging(self) -> Judging:
@@ -245,7 +258,8 @@ class Workshop:
             raise RegunError(f"{task.label} waits for models that are not in the store {self.store.root}.")
 
         def trial(done: Trial) -> None:
-            tell({"event": "trial", "number": done.number, "trials": tuning.trials, "score": done.score})
+            trials = min(tuning.trials, tuning.space.size or tuning.trials)
+            tell({"event": "trial", "number": done.number, "trials": trials, "score": done.score})
 
         tune(tuning, self.store, self.device, about=self._setup(task).about(), watch=watch, on_trial=trial)
         return tuning.key()

@@ -200,7 +200,7 @@ def _outcome(tuning: Tuning, trials: tuple[Trial, ...], key: str) -> Tuned:
     fixed = {name: getattr(tuning.run.config, name) for name in tuning.fixed}
     note = ""
     if tuning.space.size == 1:
-        note = "nothing to search: its settings are fixed for this family of models, so the default is kept"
+        note = "nothing to search: the method names no ranges for this family of models, so the default is kept"
     elif tuning.space.size is not None and tuning.space.size <= tuning.trials:
         note = f"all {tuning.space.size} combinations were tried"
     return Tuned(tuning.run.method.name, tuning.objective, trials, fixed, note, key)

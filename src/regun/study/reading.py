@@ -1,0 +1,168 @@
+"""Studies from files: read, checked, every mistake named at once.
+
+Belongs here: built-in and users' studies by name, and what is refused in one. Does not: what a study is (see spec).
+May import: study.spec, data, methods, settings, setup, splits, tuned, errors.
+"""
+
+import tomllib
+from contextlib import suppress
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from regun.data.catalogue import DataSpec
+from regun.data.presets import pipeline
+from regun.errors import RegunError, SettingsError, unknown
+from regun.settings import parse_spec
+from regun.setup import default_preset
+from regun.splits import Request
+from regun.study.spec import FIRST_REFERENCE, Study, merged
+from regun.tuned import Blocks, method_name, parse_settings, read_settings
+
+
+def builtin_names() -> list[str]:
+    """The studies that ship with regun."""
+    folder = resources.files("regun.study") / "builtin"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def read_study(name: str) -> Study:
+    """A built-in study by name, or one of the user's from its TOML file."""
+    if name in builtin_names():
+        text = (resources.files("regun.study") / "builtin" / f"{name}.toml").read_text()
+        return parse_study(text, name, Path.cwd())
+    if not name.endswith(".toml"):
+        raise SettingsError([unknown("study", name, [*builtin_names(), "FILE.toml"])])
+    path = Path(name).expanduser()
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise RegunError(f"cannot read the study {path}: {fault}. Give a TOML file.") from None
+    return parse_study(text, str(path), path.resolve().parent)
+
+
+def parse_study(text: str, where: str, folder: Path) -> Study:
+    """A study from TOML text; files it names are looked for in `folder`."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+    study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
+    refuse_shapes(study)
+    refuse_bad(study)
+    if study.settings_from:
+        study = _with_settings(study, read_settings(folder / study.settings_from))
+        refuse_bad(study)
+    return study
+
+
+def _with_settings(study: Study, found: Blocks) -> Study:
+    """The study over those blocks of a settings file that are for its requests and methods."""
+    wanted = {*map(method_name, study.methods), *study.methods}
+    fitting = {
+        request: {method: block for method, block in blocks.items() if method in wanted}
+        for request, blocks in found.items()
+        if request in study.forget
+    }
+    if not any(fitting.values()):
+        has = ", ".join(f"{request}: {'/'.join(blocks)}" for request, blocks in found.items()) or "nothing"
+        raise SettingsError([f"{study.settings_from} has no settings for this study's requests and methods ({has})."])
+    return replace(study, settings=merged(fitting, study.settings), settings_from="")
+
+
+def refuse_shapes(study: Study) -> None:
+    """Raise unless lists are lists, tables are tables and titles are text."""
+    problems = [
+        f"study.{key} is {getattr(study, key)!r}; give a list."
+        for key in ("forget", "seeds", "methods")
+        if not isinstance(getattr(study, key), tuple)
+    ]
+    tables: dict[str, Any] = {"titles": study.titles, "tune": study.tune}
+    if isinstance(tables["titles"], dict):
+        titles: dict[str, Any] = {**tables["titles"]}
+        problems += [f"study.titles.{k} is {v!r}; give text." for k, v in titles.items() if not isinstance(v, str)]
+    problems += [
+        f"study.{key} is {value!r}; give a table." for key, value in tables.items() if not isinstance(value, dict)
+    ]
+    if problems:
+        raise SettingsError(problems)
+    if study.settings:
+        parse_settings(study.settings, "the study")
+
+
+def refuse_bad(study: Study) -> None:
+    """Raise one error that lists everything wrong in a study, before any data are read."""
+    problems = [
+        f"study.{key} is empty; give at least one." for key in ("forget", "seeds", "methods") if not getattr(study, key)
+    ]
+    for key in ("forget", "seeds", "methods"):
+        values = list(getattr(study, key))
+        problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
+    requests: dict[Request, str] = {}
+    for text in study.forget:
+        with suppress(RegunError):  # a text that cannot be read is named below
+            same = requests.setdefault(study.request(text), text)
+            if same != text:
+                problems.append(f"study.forget names {same!r} and {text!r}, which are the same; give each once.")
+    if (
+        not study.name
+        or study.name.startswith(".")
+        or set(study.name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+    ):
+        problems.append(
+            f"study.name is {study.name!r}; use letters, digits, dots, dashes and underscores, no dot at the front."
+        )
+    problems += [
+        f"study.seeds holds {seed}; give whole numbers from 0 to {FIRST_REFERENCE - 1}."
+        for seed in study.seeds
+        if not 0 <= seed < FIRST_REFERENCE
+    ]
+    problems += _untunable(study)
+    data, values = parse_spec(study.data)
+    checks = [
+        lambda: DataSpec.read(data, {"root": "." if data != "digits" else None, **values}),
+        lambda: study.model_spec,
+        lambda: study.recipe_value,
+        lambda: study.budget_value,
+        lambda: study.tuning,
+        *(lambda text=text: study.request(text) for text in study.forget),
+        *(lambda m=m, f=f: study.resolve(m, f) for m in study.methods for f in study.forget),
+        lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
+    ]
+    for attempt in checks:
+        try:
+            attempt()
+        except SettingsError as fault:
+            problems += fault.problems
+        except RegunError as fault:
+            problems.append(str(fault))
+    problems += _strays(study)
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+
+
+def _untunable(study: Study) -> list[str]:
+    """What a search would lack."""
+    if not study.tune:
+        return []
+    if study.tune.get("objective", "gap") == "gap":
+        lacks = [name for name, there in (("references", study.references), ("val", study.val)) if not there]
+        return [f"study.tune has the objective gap, which needs {name}; set it above 0." for name in lacks]
+    if not study.val and not study.heldout:
+        return ["study.tune needs unseen examples to score on; set val or heldout above 0."]
+    return []
+
+
+def _strays(study: Study) -> list[str]:
+    """Blocks and titles that belong to nothing in the study: a typing mistake would silently have no effect."""
+    names = {*map(method_name, study.methods), *study.methods}
+    blocks = [(request, method) for request, found in study.settings.items() for method in found]
+    problems = [
+        f"settings.{request!r}.{method} is for no request and method of this study "
+        f"(requests {', '.join(study.forget)}; methods {', '.join(sorted(names))})."
+        for request, method in blocks
+        if request not in study.forget or method not in names
+    ]
+    known = {"retrain", "base", *study.entries()}
+    return problems + [unknown("row in titles", name, known) for name in study.titles if name not in known]
