@@ -69,7 +69,7 @@ def unlearn(
     where = torch.device(device) if device is not None else device_of(model)
     given = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
     sources = {name: source for name, source in given.items() if source is not None}
-    classes = num_classes or count_classes(model, forget, where)
+    classes = num_classes or count_classes(model, forget)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     refuse_overlap(sources, sets, ids, check_content)
     joined = Joined(tuple(sets.values()))
@@ -129,7 +129,7 @@ def audit(
     """
     where = torch.device(device) if device is not None else device_of(model)
     given = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
-    classes = num_classes or count_classes(model, forget, where)
+    classes = num_classes or count_classes(model, forget)
     sources = {name: source for name, source in given.items() if source is not None}
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     refuse_overlap(sources, sets, ids, check_content)
@@ -155,11 +155,11 @@ def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def count_classes(model: nn.Module, source: Source, device: torch.device) -> int:
+def count_classes(model: nn.Module, source: Source) -> int:
     """How many classes the model tells apart, from its output on one example."""
     examples = as_examples(source, 2**31, "forget")
     if not len(examples.labels):
         raise RegunError("the forget set is empty; give at least one example.")
-    batch = examples.fetch(np.array([0]), device=device)
+    batch = examples.fetch(np.array([0]), device=device_of(model))
     with in_eval_mode(model), torch.no_grad():
         return int(logits_of(model, batch.x).shape[-1])

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from regun.errors import RegunError
 from regun.requests.ledger import BEGINNING, Entry, append, drop_torn_line, read_ledger, refuse_damaged
 
-ONE = Entry(1, "2026-11-01T00:00:00+00:00", "accepted", "plain", "r", "b", "b", "a", "d", {"receipt.json": "0" * 64})
+ONE = Entry(
+    1, "2026-11-01T00:00:00+00:00", "accepted", "plain", "r", "b", "b", "a", "d", "given", {"receipt.json": "0" * 64}
+)
 
 
 @lru_cache

@@ -8,10 +8,15 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
 
 from regun.cli.parser import build_parser
 from regun.errors import RegunError, SettingsError
+
+STEADY = ("forget", "verify")
+"""Commands whose work and exit code matter also when nobody reads what they print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,9 +45,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     module, _, function = args.run.partition(":")
-    code = getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
-    sys.stdout.flush()  # so that a reader who is gone shows here, not when Python ends
+    with ExitStack() as stack:
+        if module in STEADY:
+            stack.enter_context(redirect_stdout(cast(TextIO, _Steady(sys.stdout))))
+            stack.enter_context(redirect_stderr(cast(TextIO, _Steady(sys.stderr))))
+        code = getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
+        sys.stdout.flush()  # so that a reader who is gone shows here, not when Python ends
     return code
+
+
+class _Steady:
+    """A stream that goes on when its reader is gone: what is not read is lost, and nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._kept(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._kept(self._stream.flush)
+
+    def _kept(self, show: Callable[[], object]) -> None:
+        try:
+            show()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def _complain(text: str) -> None:

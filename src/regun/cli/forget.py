@@ -24,6 +24,7 @@ from regun.requests import (
     prepare,
     read_asked,
     read_naming,
+    refuse_unknown,
     stored_project,
 )
 from regun.setup import family_of
@@ -46,10 +47,11 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         ready = prepare(project, asked, Path(args.out), options)
         emit(_plan_json(ready.plan)) if args.json else _print_dry(ready)
+        refuse_unknown(ready)
         return 0
     watch = Watch(
         lambda plan: _print_plan(plan, asked, args),
-        display.note,
+        lambda note: _print_note(note, display),
         display.epoch,
     )
     done = forget(project, asked, Path(args.out), options, watch)
@@ -84,6 +86,12 @@ def _options(args: argparse.Namespace) -> Options:
         ignore_unknown=args.ignore_unknown,
         check_content=args.check_content,
     )
+
+
+def _print_note(note: str, display: Display) -> None:
+    """Also with --quiet: what was cleared up after a killed run, or rejected on the way, must not go unread."""
+    display.close()
+    print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
 def _print_plan(plan: Plan, asked: Asked, args: argparse.Namespace) -> None:
@@ -123,12 +131,14 @@ def _print_dry(ready: Prepared) -> None:
         print("Nothing would be done.")
         return
     kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.kept.items())
+    if not len(plan.new):
+        print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
+        print("Nothing was written.")
+        return
     print(f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}")
     print(f"unseen: {kept}")
     print(f"method {ready.method}" + (f", fallback {ready.options.fallback}" if ready.options.fallback else ""))
     print(f"accepted if {ready.rule.text}")
-    if plan.matched.unknown and not ready.options.ignore_unknown:
-        print("It would be refused because of the unknown ids; correct them, or --ignore-unknown.")
     print("Nothing was written.")
 
 
@@ -168,7 +178,7 @@ def _json(done: Done) -> dict[str, Any]:
 def _print(done: Done) -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
-        print("Nothing to do: every id is already forgotten, or none was ever trained on. Nothing was written.")
+        print("Nothing to do: every id that is known is already forgotten. Nothing was written.")
         return
     scopes = receipt["audit"]["scopes"]
     if scopes:
@@ -179,7 +189,10 @@ def _print(done: Done) -> None:
         mark = "met    " if finding["passed"] else "NOT MET"
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
         print(f"{mark} {finding['condition']}{scope}: {finding['why']}")
-    if done.accepted:
+    if not len(done.plan.new):
+        print(f"recorded: request {done.plan.number} names unseen records only; they are left out from now on, and the")
+        print("model, which was never trained on them, stays as it is")
+    elif done.accepted:
         print(f"accepted: request {done.plan.number} is done and its model is the current one")
     else:
         print(f"REJECTED: request {done.plan.number} failed; its model is kept apart, the one before it stays current")

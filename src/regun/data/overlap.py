@@ -90,6 +90,8 @@ def _origin(source: Source) -> tuple[object, Indices]:
     while isinstance(dataset, Subset):
         subset = cast("Subset[Any]", dataset)
         own = np.asarray(subset.indices, dtype=np.int64)
+        if (own < 0).any():  # counted from the end, as Python does
+            own = own % len(cast(Any, subset.dataset))
         rows, dataset = own if rows is None else own[rows], subset.dataset
     if isinstance(dataset, Selected):
         return dataset.examples, dataset.rows

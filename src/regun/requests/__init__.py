@@ -4,7 +4,7 @@ Belongs here: the list of names that other rooms use. Does not: code. May import
 """
 
 from regun.requests.folder import Folder
-from regun.requests.forget import Done, Options, Prepared, Watch, forget, history, prepare
+from regun.requests.forget import Done, Options, Prepared, Watch, forget, history, prepare, refuse_unknown
 from regun.requests.ids import Asked, Line, asked_of, read_asked
 from regun.requests.naming import Naming, read_naming
 from regun.requests.plan import Plan
@@ -32,6 +32,7 @@ __all__ = [
     "prepare",
     "read_asked",
     "read_naming",
+    "refuse_unknown",
     "stored_project",
     "verify_audit",
     "verify_folder",

@@ -12,7 +12,7 @@ from torch import nn
 
 from regun.api import unlearn
 from regun.evaluate import Evaluation
-from regun.job import Epoch
+from regun.job import Cost, Epoch
 from regun.methods import get_method
 from regun.requests.judge import Judges, Sets, drops, facts
 from regun.requests.plan import sets_of
@@ -22,6 +22,8 @@ from regun.seeds import derive
 from regun.settings import parse_spec
 from regun.unlearning import Outcome
 
+NOTHING_TO_UNLEARN = "none"
+"""The method of a request whose records the model never trained on."""
 BY_CONSTRUCTION = "by construction: trained anew without these records"
 
 
@@ -62,11 +64,23 @@ def try_method(spec: str, bench: Bench) -> Attempt:
     signals = bench.judges.signals(outcome.model)
     audit = bench.judges.audit(signals)
     lost = drops(bench.before, signals, bench.first)
-    findings = bench.rule.judge({scope: facts(found, lost) for scope, found in audit.items()})
-    if outcome.method == "retrain":
-        utility = {c.text for c in bench.rule.conditions if c.about_utility}
-        findings = tuple(f if f.condition in utility else _by_construction(f) for f in findings)
+    findings = judged(bench.rule, audit, lost, outcome.method)
     return Attempt(spec, outcome, signals, audit, lost, findings)
+
+
+def judged(rule: Rule, audit: Mapping[str, Evaluation], lost: Mapping[str, float], method: str) -> tuple[Finding, ...]:
+    """The rule's findings on an audit; for a retrained model only those on utility decide."""
+    findings = rule.judge({scope: facts(found, lost) for scope, found in audit.items()})
+    if method != "retrain":
+        return findings
+    utility = {c.text for c in rule.conditions if c.about_utility}
+    return tuple(f if f.condition in utility else _by_construction(f) for f in findings)
+
+
+def leave_as_it_is(bench: Bench) -> Attempt:
+    """For records the model never trained on: nothing to unlearn and nothing to judge."""
+    outcome = Outcome(bench.current, NOTHING_TO_UNLEARN, {}, Cost(), [], None, {})
+    return Attempt(NOTHING_TO_UNLEARN, outcome, {}, {}, {}, ())
 
 
 def settings_of(spec: str, project: Project) -> tuple[str, str | None, dict[str, Any]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from regun.errors import RegunError, StoreError
-from regun.requests.ledger import Entry, Ledger, append, drop_torn_line, read_ledger, refuse_damaged
+from regun.requests.ledger import Entry, Ledger, append, drop_torn_line, end_line, read_ledger, refuse_damaged
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = (
     "model.safetensors",
@@ -55,6 +55,15 @@ class Folder:
             raise StoreError(f"{path} is not the file that line {entry.number} of the ledger names; restore it.")
         return content
 
+    def whole(self, entry: Entry) -> bool:
+        """Whether every file that an entry names is there, as it was written."""
+        try:
+            for name in entry.files:
+                self.read(entry, name)
+        except StoreError:
+            return False
+        return True
+
 
 @contextmanager
 def opened(root: Path) -> Generator[tuple[Folder, Ledger, list[str]]]:
@@ -84,6 +93,8 @@ def commit(folder: Folder, entry: Entry, files: Mapping[str, bytes]) -> Path:
                 file.flush()
                 os.fsync(file.fileno())
         _sync(temporary)
+        folder.ledger.touch()  # from now on, finished folders beside no ledger mean that it was lost
+        _sync(folder.root)
         os.replace(temporary, place)
         _sync(place.parent)
         append(folder.ledger, entry)
@@ -106,19 +117,40 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
     """The ledger after what a killed run left behind was put away, and what that was."""
     ledger, notes = read_ledger(folder.ledger), list[str]()
     refuse_damaged(ledger, folder.ledger)
+    if ledger.unended is not None and folder.whole(ledger.unended):
+        end_line(folder.ledger)
+        ledger = read_ledger(folder.ledger)
+        notes.append(f"line {len(ledger.entries)} of the ledger lacked only its newline; it is added, the line counts")
+    _refuse_lost_lines(folder, ledger)
     if ledger.torn:
         drop_torn_line(folder.ledger, ledger.torn)
         notes.append("an earlier run was stopped while adding its line to the ledger; the unfinished line is removed")
     for path in (folder.root / "tmp").iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         notes.append("an earlier run was stopped before it had written its results; they are removed")
-    known = {folder.request(entry.number).name for entry in ledger.entries}
-    for path in (p for p in (folder.root / "requests").iterdir() if p.name not in known):
+    for path in without_line(folder, ledger):
         place = folder.root / "leftover" / f"{path.name}-{os.urandom(4).hex()}"
         place.parent.mkdir(exist_ok=True)
         os.replace(path, place)
         notes.append(f"requests/{path.name} has no line in the ledger and never took effect; it is now {place}")
     return ledger, notes
+
+
+def without_line(folder: Folder, ledger: Ledger) -> list[Path]:
+    """What stands among the requests and has no line in the ledger."""
+    known, place = {folder.request(entry.number).name for entry in ledger.entries}, folder.root / "requests"
+    return sorted(path for path in place.iterdir() if path.name not in known) if place.is_dir() else []
+
+
+def _refuse_lost_lines(folder: Folder, ledger: Ledger) -> None:
+    """A killed run leaves at most the next request without a line, beside a ledger; anything else is a lost line."""
+    following = folder.request(len(ledger.entries) + 1).name if folder.ledger.exists() else ""
+    lost = [path for path in without_line(folder, ledger) if path.is_dir() and path.name != following]
+    if lost:
+        raise RegunError(
+            f"{lost[-1]} is a finished request and the ledger {folder.ledger} has no line for it: the ledger was lost "
+            f"or cut short after {len(ledger.entries)} lines. Nothing was done; restore the ledger from a copy."
+        )
 
 
 def _sync(folder: Path) -> None:

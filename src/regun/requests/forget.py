@@ -17,14 +17,15 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor, nn
 
-from regun.errors import DataError
+from regun.errors import DataError, RegunError
 from regun.evaluate import Evaluation
 from regun.job import Epoch
 from regun.methods import get_method
-from regun.requests.attempt import Attempt, Bench, settings_of, try_method
+from regun.methods.retrain import reset
+from regun.requests.attempt import Attempt, Bench, leave_as_it_is, settings_of, try_method
 from regun.requests.folder import MODEL, PAGE, RECEIPT, REQUEST, RISKS, Folder, commit, opened
 from regun.requests.ids import Asked
-from regun.requests.judge import drops, facts, judges_for
+from regun.requests.judge import Judges, drops, facts, judges_for, rehearsal
 from regun.requests.ledger import Entry, Ledger, read_ledger, refuse_damaged
 from regun.requests.naming import Naming
 from regun.requests.page import page
@@ -101,7 +102,26 @@ def prepare(project: Project, asked: Asked, out: Path, options: Options | None =
     folder = Folder(out.resolve())
     ledger = read_ledger(folder.ledger)
     refuse_damaged(ledger, folder.ledger)
-    return Prepared(case, asked, out, options, spec, rule, make_plan(case, asked, folder, ledger, options.naming))
+    ready = Prepared(case, asked, out, options, spec, rule, make_plan(case, asked, folder, ledger, options.naming))
+    if len(ready.plan.new):
+        _refuse_what_cannot_work(ready)
+    return ready
+
+
+def _refuse_what_cannot_work(ready: Prepared) -> None:
+    """What the methods need and the rule names, before any work: a plan that is shown can be carried out."""
+    project, plan = ready.case.project, ready.plan
+    for text in (ready.method, *([ready.options.fallback] if ready.options.fallback else [])):
+        method = get_method(settings_of(text, project)[0])
+        if method.needs.heldout and not len(plan.kept.get("heldout", ())):
+            raise RegunError(
+                f"{method.title} needs a held-out set, labelled examples the model was never trained on; give the "
+                f"project heldout=..., or use a method without it: finetune, neggrad_plus, salun, ssd, ..."
+            )
+        if method.needs.fresh_model and project.rebuild is None:
+            reset(project.model, 0)
+    if project.retrained is None:  # its models bring numbers of their own; the run asks them before its work
+        ready.rule.judge(rehearsal(plan, ready.case, ready.options.bootstrap))
 
 
 def forget(
@@ -153,16 +173,23 @@ def weights_bytes(state: Mapping[str, Tensor]) -> bytes:
 
 def _carry_out(ready: Prepared, plan: Plan, folder: Folder, ledger: Ledger, watch: Watch) -> Done:
     case, options = ready.case, ready.options
-    bench = _bench(ready, plan, current_model(case.project, folder, ledger), watch)
-    audited = bench.judges.audit(bench.before)
-    _refuse_unknown_numbers(bench, audited)
-    attempts = _attempts(ready.method, options.fallback, bench, watch)
+    current = current_model(case.project, folder, ledger)
+    if len(plan.new):
+        bench = _bench(ready, plan, current, watch)
+        audited = bench.judges.audit(bench.before)
+        _refuse_unknown_numbers(bench, audited)
+        attempts = _attempts(ready.method, options.fallback, bench, watch)
+    else:  # records the model never trained on: a line in the ledger keeps them out of every set
+        bench, audited = Bench(current, Judges(plan, case), ready.rule, {}, None, options.seed), {}
+        attempts = [leave_as_it_is(bench)]
     state = attempts[-1].outcome.model.state_dict()
     weights = {"before": bench.current.state_dict(), "after": state}
     digests = {"base": plan.base, **{name: state_digest(some) for name, some in weights.items()}}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     checked = [*(["ids"] if case.project.ids is not None else []), *(["content"] if options.check_content else [])]
-    work = Work(bench, attempts, audited, options.naming, created, digests, options.sign is not None, checked)
+    rejected = sum(entry.request == plan.request and not entry.accepted for entry in ledger.entries)
+    signed = options.sign is not None
+    work = Work(bench, attempts, audited, options.naming, created, digests, signed, checked, rejected)
     return _commit(work, weights_bytes(state), folder, options.sign)
 
 
@@ -202,7 +229,7 @@ def _first_failure(attempt: Attempt) -> str:
 
 def _commit(work: Work, weights: bytes, folder: Folder, key: Path | None) -> Done:
     plan = work.plan
-    files = {MODEL: weights, REQUEST: request_file(plan, work.naming), RISKS: risk_file(work)}
+    files = {MODEL: weights, REQUEST: request_file(plan, work.naming, work.case.ids_are), RISKS: risk_file(work)}
     receipt = seal(sections(work, _digests(files)), key)
     files |= {RECEIPT: written(receipt), PAGE: page(receipt).encode()}
     entry = Entry(
@@ -215,6 +242,7 @@ def _commit(work: Work, weights: bytes, folder: Folder, key: Path | None) -> Don
         before=work.digests["before"],
         after=work.digests["after"],
         data=work.case.sets["train"].digest,
+        ids=work.case.ids_are,
         files=_digests(files),
         previous=plan.tip,
     )

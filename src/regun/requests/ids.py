@@ -5,6 +5,7 @@ May import: errors.
 """
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ class Asked:
         """The same with these texts where a line has none."""
         if not (reason or requester or date):
             return self
+        _refuse_long(reason, requester, date)
         lines = (Line(one, r or reason, q or requester, d or date) for one, r, q, d in self.lines)
         return replace(self, lines=tuple(lines))
 
@@ -53,6 +55,9 @@ def asked_of(ids: Sequence[str | int], *, reason: str = "", requester: str = "",
     >>> asked_of([7, "b-12"], requester="ticket 4711").lines[0]
     Line(id='7', reason='', requester='ticket 4711', date='')
     """
+    if isinstance(ids, str | bytes):
+        raise DataError(f"ids is the single text {ids!r:.60}; give a list of ids.")
+    _refuse_long(reason, requester, date)
     lines = (Line(_id_text(one, f"id {n}"), reason, requester, date) for n, one in enumerate(ids, 1))
     return Asked(tuple(lines))
 
@@ -82,7 +87,7 @@ def _read_text(text: str) -> Iterator[Line]:
 
 def _read_csv(text: str) -> Asked:
     first = text.split("\n", 1)[0]
-    rows = csv.reader(text.splitlines(keepends=True), delimiter=";" if ";" in first and "," not in first else ",")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
     try:
         head = [name.strip().lower() for name in next(rows, list[str]())]
         if head.count("id") != 1:
@@ -103,6 +108,10 @@ def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[Line]:
     for row in rows:
         if not any(row):
             continue
+        if len(row) > width:
+            if any(map(str.strip, row[width:])):
+                raise DataError(f"line {rows.line_num} has more cells than the header; quote texts that hold commas.")
+            del row[width:]
         row += [""] * (width + 1 - len(row))
         line = make(map(str.strip, pick(row)))
         if not line[0]:
@@ -151,6 +160,13 @@ def _id_text(value: object, where: str) -> str:
     if not value:
         raise DataError(f"{where} is empty; give an id, or take it out.")
     return _short(value, where)
+
+
+def _refuse_long(*texts: str) -> None:
+    for name, text in zip(COLUMNS[1:], texts, strict=True):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataError(f"the {name} is a {type(text).__name__}; give text.")
+        _short(text, f"the {name}")
 
 
 def _short(text: str, where: str) -> str:

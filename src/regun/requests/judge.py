@@ -25,6 +25,9 @@ from regun.requests.rule import Facts
 ALL, NEW = "all", "new"
 """Scopes of an audit: every record forgotten so far, and those of this request (the same in the first request)."""
 
+FEW = 8
+"""Records of a set, and resamples, in a rehearsal."""
+
 Sets = Mapping[str, Signals]
 
 
@@ -81,6 +84,24 @@ def facts(evaluation: Evaluation, drops: Mapping[str, float]) -> Facts:
     """What a rule may name: the audit's numbers and the accuracy lost."""
     numbers = {**evaluation.numbers, **{name: Number(value) for name, value in drops.items()}}
     return Facts(numbers, evaluation.retrain, evaluation.gaps)
+
+
+def rehearsal(plan: Plan, case: Case, bootstrap: int) -> dict[str, Facts]:
+    """What a rule will be judged by, as far as names go: the audit of noise in place of the model's answers."""
+    rng, classes = np.random.default_rng(0), case.sets["train"].num_classes
+    sets = {"retain": FEW, **{name: FEW for name, rows in plan.kept.items() if len(rows)}}
+    found: dict[str, Facts] = {}
+    for scope, rows in ((ALL, plan.forget), (NEW, plan.new)):
+        sizes = {**sets, "forget": min(FEW, len(rows))}
+        noise = {
+            name: Signals.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
+            for name, n in sizes.items()
+        }
+        first = noise if case.weights == plan.base else None
+        how = Resampling(min(bootstrap, FEW), 0)
+        audit = _of_one(noise, how) if sizes["forget"] == 1 else evaluate(noise, bootstrap=how.resamples)
+        found[scope] = facts(audit, drops(noise, noise, first))
+    return found
 
 
 def drops(before: Sets, after: Sets, first: Sets | None) -> dict[str, float]:

@@ -4,7 +4,7 @@ Belongs here: `Entry`, reading and checking a ledger, adding a line. Does not: w
 May import: seeds, errors.
 
 A line counts once its newline is on disk: that is the moment in which a request takes effect. What follows the last
-newline was being written when a run was killed, and never counted.
+newline was being written when a run was killed, and does not count; if it is a whole entry, only the newline was lost.
 """
 
 import hashlib
@@ -36,6 +36,8 @@ class Entry:
     before: str
     after: str
     data: str
+    ids: str
+    """`given`, or `positions` in the training data."""
     files: Mapping[str, str]
     previous: str = BEGINNING
 
@@ -51,12 +53,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All entries in order, the hash of the last line, what is wrong (by line), and the bytes of a torn last line."""
+    """All entries in order, the hash of the last line, what is wrong (by line), the bytes of a torn last line, and the
+    entry in them if they lack nothing but the newline."""
 
     entries: tuple[Entry, ...] = ()
     tip: str = BEGINNING
     problems: tuple[str, ...] = ()
     torn: int = 0
+    unended: Entry | None = None
 
     @property
     def accepted(self) -> list[Entry]:
@@ -81,7 +85,9 @@ def read_ledger(path: Path) -> Ledger:
             entries.append(entry)
             problems += [f"{path.name} line {number} {fault}" for fault in _misfits(entry, number, tip)]
         tip = hashlib.sha256(line).hexdigest()
-    return Ledger(tuple(entries), tip, tuple(problems), len(rest))
+    last = _read(rest)
+    unended = last if isinstance(last, Entry) and not _misfits(last, len(lines) + 1, tip) else None
+    return Ledger(tuple(entries), tip, tuple(problems), len(rest), unended)
 
 
 def refuse_damaged(ledger: Ledger, path: Path) -> None:
@@ -101,6 +107,14 @@ def append(path: Path, entry: Entry) -> None:
         os.fsync(file.fileno())
 
 
+def end_line(path: Path) -> None:
+    """Add the newline that a whole last line lacks."""
+    with path.open("ab") as file:
+        file.write(b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def drop_torn_line(path: Path, torn: int) -> None:
     """Cut off what a killed run left behind the last newline."""
     with path.open("r+b") as file:
@@ -116,6 +130,8 @@ def _read(line: bytes) -> Entry | str:
         value.pop("~digest")
         value["files"] = {str(name): str(sha) for name, sha in value["files"].items()}
         entry = Entry(**value)
+        if not all(type(v) is (int if k == "number" else str) for k, v in value.items() if k != "files"):
+            raise TypeError
         intact = entry.line().encode() == line
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return "was changed: it cannot be read as an entry."

@@ -1,11 +1,13 @@
 """What a receipt does not show, in plain words.
 
-Belongs here: the sentences, chosen by what was done. Does not: any number of its own. May import: evaluate (types).
+Belongs here: the sentences, chosen by what was done. Does not: any number of its own. May import: evaluate (types),
+requests.attempt (a name).
 """
 
 from collections.abc import Mapping
 
 from regun.evaluate import Evaluation
+from regun.requests.attempt import NOTHING_TO_UNLEARN
 
 FEW = 30
 """Forgotten examples below which the attacks' intervals are too wide to show a weak memory."""
@@ -13,8 +15,8 @@ FEW = 30
 
 def limits(method: str, audit: Mapping[str, Evaluation], forgotten: int, gone: int, signed: bool) -> list[str]:
     """The limits of the claim, most important first."""
-    found = [_kind(method), _attacks(audit)]
-    if forgotten < FEW:
+    found = [_kind(method), *([_attacks(audit)] if audit else [])]
+    if audit and forgotten < FEW:
         found.append(
             f"Only {forgotten} forgotten examples could be tested. With so few the intervals are wide: a clear memory "
             "of them would show, a weak one would not."
@@ -39,6 +41,11 @@ def _kind(method: str) -> str:
         return (
             "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
             "weights it started from or the retained records carry something of them."
+        )
+    if method == NOTHING_TO_UNLEARN:
+        return (
+            "The model was never trained on these records and was left as it is; from now on they are left out of the "
+            "unseen sets. Nothing was unlearned and nothing tested."
         )
     return (
         "This is approximate unlearning: the weights were changed until the model treats the forgotten records like "

@@ -2,7 +2,7 @@
 
 Belongs here: turning a receipt into a page; every text in it is escaped by `page.markup`. Does not: anything that is
 not in the receipt, so that the page can be made again from it and compared. May import: evaluate (labels), page.markup,
-requests.style.
+requests.style, requests.attempt (a name).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 
 from regun.evaluate import describe
 from regun.page.markup import Html, escape, join, tag
+from regun.requests.attempt import NOTHING_TO_UNLEARN
 from regun.requests.style import STYLE
 
 MAIN = ("retain_acc", "forget_acc", "val_acc", "test_acc", "heldout_acc")
@@ -50,6 +51,11 @@ def page(receipt: Mapping[str, Any]) -> str:
 def _summary(receipt: Mapping[str, Any]) -> str:
     request, last = receipt["request"], receipt["method"]["attempts"][-1]
     new, total = receipt["data"]["newly_forgotten_examples"], receipt["data"]["sets"]["forget"]["examples"]
+    if last["method"] == NOTHING_TO_UNLEARN:
+        return (
+            f"{_count(sum(request['never_trained_on'].values()), 'id')} of unseen sets were asked for. The model was "
+            f"never trained on them and stays as it is; they are left out of these sets from now on."
+        )
     what = f"{_count(request['records'], 'id')} ({_count(new, 'training example')}) were to be forgotten"
     also = f", with {total - new:,} of earlier requests" if total > new else ""
     anew = last["method"] == "retrain"
@@ -70,6 +76,7 @@ def _asked(receipt: Mapping[str, Any]) -> Html:
         ("asked on", _tally(request["dates"])),
         ("left out", _short("; ".join(left), 160)),
         ("ids are", _short(NAMING.get(request["naming"], request["naming"]))),
+        ("rejected before", f"{_count(request['rejected_before'], 'time')}" if request["rejected_before"] else ""),
         ("carried out", _short(str(request["created"]).replace("T", " ").replace("+00:00", " UTC"))),
     ]
     return join([tag("h2", "What was asked"), _rows(rows)])
@@ -105,7 +112,8 @@ def _findings(receipt: Mapping[str, Any]) -> Html:
 def _numbers(receipt: Mapping[str, Any]) -> Html:
     scopes: Mapping[str, Any] = receipt["audit"]["scopes"]
     if not scopes:
-        return join([tag("h2", "Audit"), tag("p", "The run diverged; there was no model to audit.")])
+        why = "The run diverged" if receipt["method"]["attempts"][-1]["diverged"] else "Nothing was unlearned"
+        return join([tag("h2", "Audit"), tag("p", f"{why}; there was no new model to audit.")])
     after: Mapping[str, Any] = scopes["all"]["after"]
     head = ["number (%)", "before", "after", "95 % interval"] + (["this request"] if "new" in scopes else [])
     head += ["retrained", "noise floor"] if after["retrain"] else []

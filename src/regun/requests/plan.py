@@ -80,29 +80,47 @@ class Plan:
     @property
     def request(self) -> str:
         """What is asked, as a digest: the same ids in any order are the same request."""
-        return digest(sorted(self.names))
+        return digest(sorted([*self.names, *(one for some in self.unseen.values() for one in some)]))
 
     @property
     def empty(self) -> bool:
-        return not len(self.new)
+        """Whether nothing is asked that an earlier request has not done."""
+        return not self.names and not any(self.unseen.values())
 
 
-def forgotten_names(folder: Folder, ledger: Ledger, naming: Naming) -> set[str]:
-    """The written form of every id that an accepted request has forgotten."""
+def forgotten_names(folder: Folder, ledger: Ledger, naming: Naming, case: Case) -> set[str]:
+    """The written form of every id that an accepted request has forgotten; refused where ids mean something else."""
     names: set[str] = set()
+    for entry in ledger.entries:
+        refuse_other_ids(folder, entry, naming, case)
+    now = set(naming.of(case.ids["train"])) if ledger.accepted else set[str]()
     for entry in ledger.accepted:
-        naming.refuse_other(entry.naming, folder.ledger)
-        names.update(request_ids(folder, entry))
+        trained, unseen = request_ids(folder, entry)
+        if entry.data == case.sets["train"].digest and not now.issuperset(trained):
+            raise RegunError(
+                f"the training data are those of request {entry.number}, but ids that it has forgotten are no longer "
+                f"among the project's: the ids were renamed, and the forgotten records would come back as retain data. "
+                f"Give the ids of then, or start a new --out."
+            )
+        names.update(trained, *unseen.values())
     return names
 
 
-def request_ids(folder: Folder, entry: Entry) -> list[str]:
-    """The ids of a finished request as they are written, also those of examples the model never trained on."""
+def refuse_other_ids(folder: Folder, entry: Entry, naming: Naming, case: Case) -> None:
+    """Raise unless the ids of a finished request can be compared with the project's."""
+    naming.refuse_other(entry.naming, folder.ledger)
+    if entry.ids != case.ids_are:
+        raise RegunError(
+            f"the ids of request {entry.number} are {entry.ids}, and the project's are {case.ids_are}: one cannot be "
+            f"translated to the other, so forgotten records would come back as retain data. Use the project as it was "
+            f"then, or start a new --out."
+        )
+
+
+def request_ids(folder: Folder, entry: Entry) -> tuple[list[str], dict[str, list[str]]]:
+    """The ids of a finished request as they are written: trained on, and never trained on (by set)."""
     stored: dict[str, Any] = json.loads(folder.read(entry, REQUEST))
-    return [
-        *(str(line["id"]) for line in stored["lines"]),
-        *(one for some in stored["unseen"].values() for one in some),
-    ]
+    return [str(line["id"]) for line in stored["lines"]], stored["unseen"]
 
 
 def make_plan(case: Case, asked: Asked, folder: Folder, ledger: Ledger, naming: Naming) -> Plan:
@@ -115,8 +133,8 @@ def make_plan(case: Case, asked: Asked, folder: Folder, ledger: Ledger, naming: 
             f"the project's model ({weights[:12]}) is neither the one that {folder.ledger} starts from ({base[:12]}) "
             f"nor its current one ({current[:12]}); give one of these, or start a new --out."
         )
+    earlier = forgotten_names(folder, ledger, naming, case)
     _refuse_shifted_positions(case, ledger)
-    earlier = forgotten_names(folder, ledger, naming)
     matched = match(asked, case.ids, earlier, naming)
     unseen = {name: tuple(naming.of(some)) for name, some in matched.unseen.items()}
     place = Place(len(ledger.entries) + 1, ledger.tip, base)
@@ -194,5 +212,6 @@ def _refuse_shifted_positions(case: Case, ledger: Ledger) -> None:
     if case.project.ids is None and ledger.entries and ledger.entries[-1].data != case.sets["train"].digest:
         raise RegunError(
             "the training data have changed since the last request and have no ids, so positions may now mean other "
-            "examples; give the project ids."
+            "examples, and those of earlier requests cannot be translated; use the data as they were then, or start a "
+            "new --out (with ids)."
         )

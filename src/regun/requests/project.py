@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regun.api import count_classes, device_of
 from regun.data.adapt import Source, as_examples
@@ -68,6 +68,11 @@ class Case:
     def unseen(self) -> list[str]:
         return [name for name in UNSEEN if name in self.sets]
 
+    @property
+    def ids_are(self) -> str:
+        """Whether ids are `given`, or `positions` in the training data."""
+        return "positions" if self.project.ids is None else "given"
+
     @cached_property
     def weights(self) -> str:
         """The digest of the project's model."""
@@ -92,6 +97,7 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
     """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap."""
     if not isinstance(project.model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RegunError(f"the project's model is a {type(project.model).__name__}; give a torch.nn.Module.")
+    _refuse_other_state(project.model)
     device = torch.device(project.device) if project.device is not None else device_of(project.model)
     given = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
     sources = {name: source for name, source in given.items() if source is not None}
@@ -100,13 +106,23 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
             f"the project has {', '.join(sources) or 'no data'}; it needs train and at least one of heldout, val and "
             f"test: whether something is forgotten shows against data the model never saw."
         )
-    classes = project.num_classes or count_classes(project.model, project.train, device)
+    classes = project.num_classes or count_classes(project.model, project.train)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     total = len(sets["train"].labels)
     given_ids = {"train": project.ids if project.ids is not None else range(total), **project.unseen_ids}
     ids = {name: id_texts(some) for name, some in given_ids.items()}
-    compared = ids if project.ids is not None else {}
+    compared = {name: some for name, some in ids.items() if name != "train" or project.ids is not None}
     refuse_overlap(sources, sets, compared, check_content)
     if len(ids["train"]) != total:
         raise DataError(f"the project has {len(ids['train'])} ids for {total} training examples; give one for each.")
     return Case(project, sets, ids, device)
+
+
+def _refuse_other_state(model: nn.Module) -> None:
+    state: Mapping[str, object] = model.state_dict()
+    other = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if other:
+        raise RegunError(
+            f"the model's state {other[0]!r} is a {type(state[other[0]]).__name__} (from get_extra_state); receipts "
+            f"and model files hold tensors only. Keep it in a buffer, or outside the state."
+        )

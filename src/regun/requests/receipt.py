@@ -74,12 +74,20 @@ def read_receipt(path: Path) -> tuple[Receipt, bytes]:
 
 def changes(receipt: Receipt, content: bytes) -> list[str]:
     """What was changed since the receipt was sealed, by section."""
-    found = [f"the section {n!r} was changed" for n in SECTIONS if digest(receipt[n]) != receipt["digests"].get(n)]
+    found = [f"the section {n!r} was changed" for n in SECTIONS if _digest(receipt[n]) != receipt["digests"].get(n)]
     known = {"kind", "format", *SECTIONS, "digests", "seal", "signature"}
     found += [f"the section {n!r} was put in" for n in receipt if n not in known]
     sealed = {k: v for k, v in receipt.items() if k not in ("seal", "signature")}
-    if not found and digest(sealed) != receipt["seal"]:
+    if not found and _digest(sealed) != receipt["seal"]:
         found.append("the digests or the seal were changed")
     if not found and written(receipt) != content:
         found.append("it was written anew: same content, other bytes")
     return found
+
+
+def _digest(value: Any) -> str | None:
+    """The digest of what was read; None for what no receipt holds: NaN, half a character, nesting without end."""
+    try:
+        return digest(value)
+    except (ValueError, RecursionError):
+        return None

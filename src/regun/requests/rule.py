@@ -12,6 +12,7 @@ accuracy lost on retain, val, test or heldout in points (SET_drop_total: since b
 noise floor.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +21,9 @@ from dataclasses import dataclass
 from regun.errors import SettingsError, unknown
 from regun.evaluate import Gap, Number, describe
 
-_CONDITION = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+))\s*")
+_CONDITION = re.compile(
+    r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+)
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -61,8 +64,7 @@ class Condition:
 
     @property
     def text(self) -> str:
-        bound = self.bound if isinstance(self.bound, str) else f"{self.bound:g}"
-        return f"{self.name}{self.sign}{bound}"
+        return f"{self.name}{self.sign}{_exact(self.bound)}"
 
     @property
     def meaning(self) -> str:
@@ -72,7 +74,7 @@ class Condition:
         what = f"points of {split} accuracy lost {since}" if drop else describe(self.name).label
         if self.bound == "floor":
             return f"{what}: within the noise floor of the retrained model's"
-        bound = "the retrained model's" if self.bound == "retrain" else f"{float(self.bound):g}"
+        bound = "the retrained model's" if self.bound == "retrain" else _exact(self.bound)
         return f"{what}: {WORDS[self.sign]} {bound}"
 
     @property
@@ -158,10 +160,17 @@ def read_rule(text: str) -> Rule:
         word = bound if bound[0].isalpha() else None
         if word is not None and word != "retrain" and (word, sign) != ("floor", "<="):
             problems.append(f"the acceptance rule has {match[0].strip()!r}; words are NAME~retrain and NAME<=floor.")
+        if word is None and not math.isfinite(float(bound)):
+            problems.append(f"the acceptance rule has {match[0].strip()!r}; its bound is too large for a number.")
         conditions.append(Condition(name, sign, word or float(bound)))
     if problems:
         raise SettingsError(problems)
     return Rule(tuple(conditions))
+
+
+def _exact(bound: float | str) -> str:
+    """The bound in full: what is shown can be read again as the same rule."""
+    return bound if isinstance(bound, str) else repr(bound).removesuffix(".0")
 
 
 def default_rule(sets: Mapping[str, object]) -> str:

@@ -42,6 +42,8 @@ class Work:
     signed: bool
     checked: Sequence[str]
     """How overlap was searched for."""
+    rejected: int
+    """Earlier requests for the same ids that were rejected."""
 
     @property
     def plan(self) -> Plan:
@@ -77,7 +79,7 @@ def sections(work: Work, files: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def request_file(plan: Plan, naming: Naming) -> bytes:
+def request_file(plan: Plan, naming: Naming, ids_are: str) -> bytes:
     """request.json: every record with its reason, reference and date; ids and references as the naming writes them."""
     different = {line.requester for line in plan.matched.lines} - {""}
     requesters = {"": "", **dict(zip(different, naming.of(different), strict=True))}
@@ -85,7 +87,7 @@ def request_file(plan: Plan, naming: Naming) -> bytes:
         {"id": name, "reason": line.reason, "requester": requesters[line.requester], "date": line.date}
         for name, line in zip(plan.names, plan.matched.lines, strict=True)
     ]
-    content = {"naming": naming.kind, "lines": lines, "unseen": plan.unseen}
+    content = {"naming": naming.kind, "ids_are": ids_are, "lines": lines, "unseen": plan.unseen}
     return (json.dumps(content, separators=(",", ":")) + "\n").encode()
 
 
@@ -112,7 +114,9 @@ def _request(work: Work) -> dict[str, Any]:
         "number": plan.number,
         "created": work.created,
         "digest": plan.request,
+        "rejected_before": work.rejected,
         "naming": work.naming.kind,
+        "ids_are": work.case.ids_are,
         "records": len(plan.names),
         "first_ids": list(plan.names[:SHOWN]),
         "reasons": _counted(line.reason for line in matched.lines if line.reason),

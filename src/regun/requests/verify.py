@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regun.errors import RegunError, StoreError
-from regun.requests.folder import MODEL, PAGE, RECEIPT, Folder
+from regun.requests.folder import MODEL, PAGE, RECEIPT, Folder, without_line
 from regun.requests.ledger import Entry, Ledger, read_ledger
 from regun.requests.page import page
 from regun.requests.receipt import Receipt, changes, read_receipt, signed_part
@@ -65,15 +65,20 @@ def verify_folder(root: Path, *, public_key: Path | None = None) -> dict[str, li
 
 
 def _without_line(folder: Folder, ledger: Ledger) -> Iterator[Check]:
-    known = {folder.request(entry.number).name for entry in ledger.entries}
-    for path in sorted((folder.root / "requests").iterdir()):
-        if path.name not in known:
-            yield Check(
-                f"requests/{path.name}",
-                False,
-                "has no intact line in the ledger: a run was stopped just before its end (then the next regun forget "
-                "puts the folder aside), or the line was changed or taken out",
-            )
+    for path in without_line(folder, ledger):
+        yield Check(
+            f"requests/{path.name}",
+            False,
+            "has no intact line in the ledger: a run was stopped just before its end (then the next regun forget "
+            "puts the folder aside), or the line was changed or taken out",
+        )
+    for path in sorted((folder.root / "leftover").glob(f"*/{RECEIPT}")):
+        yield Check(
+            f"leftover/{path.parent.name}",
+            False,
+            "is a finished request put aside, since it has no intact line in the ledger: a run was stopped just before "
+            "its end (then remove this folder), or the line was taken out",
+        )
 
 
 def _refuse_escapes(path: Path, receipt: Receipt) -> None:
@@ -117,7 +122,15 @@ def _page(folder: Path, receipt: Receipt) -> Check:
         same = (folder / PAGE).read_bytes() == page(receipt).encode()
     except OSError as fault:
         return Check(PAGE, False, f"cannot be read: {fault.strerror or fault}")
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RegunError):  # a receipt with sections changed
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        RegunError,
+    ):  # a receipt with sections changed
         same = False
     if not same and _field(receipt, "software", "regun") != versions()["regun"]:
         return Check(PAGE, None, "made by another version of regun; the ledger has its digest")
@@ -129,7 +142,10 @@ def _signature(receipt: Receipt, public_key: Path | None) -> Iterator[Check]:
     if receipt["signature"] is None:
         yield Check("signature", None if expected is None else False, "the receipt is not signed")
         return
-    signer = signed_by(receipt["signature"], signed_part(receipt))
+    try:
+        signer = signed_by(receipt["signature"], signed_part(receipt))
+    except (ValueError, RecursionError):  # what no receipt holds, NaN say, was put in
+        signer = None
     if signer is None:
         yield Check("signature", False, "it does not fit the receipt: one of the two was changed")
     elif expected is None:
@@ -143,7 +159,7 @@ def _chain(ledger: Ledger) -> list[Check]:
     checks = [Check(LEDGER, False, problem) for problem in ledger.problems]
     checks = checks or [Check(LEDGER, True, f"{len(ledger.entries)} lines, each with the hash of the one before")]
     if ledger.torn:
-        checks.append(Check(LEDGER, None, "a run was stopped while adding a line; that line never counted"))
+        checks.append(Check(LEDGER, None, "a run was stopped while adding a line; it does not count yet"))
     return checks
 
 
@@ -177,6 +193,8 @@ def _misfits(receipt: Receipt, content: bytes, entry: Entry) -> list[str]:
             ("model", "after", entry.after),
             ("request", "digest", entry.request),
             ("request", "created", entry.time),
+            ("request", "naming", entry.naming),
+            ("request", "ids_are", entry.ids),
             ("ledger", "previous", entry.previous),
             ("acceptance", "accepted", entry.accepted),
         )

@@ -71,6 +71,7 @@ class _Planner:
     test: int
     tasks: dict[str, Task] = field(default_factory=dict[str, Task])
     kept: dict[int, Reserve] = field(default_factory=dict[int, Reserve])
+    known: dict[tuple[int, str], dict[str, int]] = field(default_factory=dict[tuple[int, str], dict[str, int]])
 
     def add(self, task: Task) -> str:
         self.tasks.setdefault(task.id, task)
@@ -82,8 +83,11 @@ class _Planner:
             self.kept[split] = reserve(
                 self.labels, split, heldout=study.heldout, val=study.val, stratified=study.stratified
             )
-        splits = make_splits(self.labels, self.study.request(forget), self.kept[split])
-        return {name: len(getattr(splits, name)) for name in ("retain", "forget", "heldout", "val")}
+        if (split, forget) not in self.known:
+            splits = make_splits(self.labels, self.study.request(forget), self.kept[split])
+            names = ("retain", "forget", "heldout", "val")
+            self.known[split, forget] = {name: len(getattr(splits, name)) for name in names}
+        return self.known[split, forget]
 
 
 def plan_study(study: Study, labels: Indices, test: int = 0) -> Plan:
@@ -157,6 +161,9 @@ def _unlearn(planner: _Planner, name: str, seed: int, forget: str, sizes: Mappin
 
 def _tune(planner: _Planner, name: str, forget: str) -> tuple[str, ...]:
     """The search for a method's settings: once for each request, on one seed, frozen for all."""
+    task_id = f"tune {name}, {forget}"
+    if task_id in planner.tasks:
+        return (task_id,)
     study, tuning = planner.study, planner.study.tuning
     assert tuning is not None
     seed = study.tuned_on
@@ -171,7 +178,7 @@ def _tune(planner: _Planner, name: str, forget: str) -> tuple[str, ...]:
     work = Work(trials * one.steps, trials * one.samples) if one else None
     label = f"tune {study.title_of(name)}, {request_label(forget)}"
     split = study.split_of(seed)
-    task = Task(f"tune {name}, {forget}", "tune", label, split, seed, forget, name, tuple(needs), tuple(needs), work)
+    task = Task(task_id, "tune", label, split, seed, forget, name, tuple(needs), tuple(needs), work)
     return (planner.add(task),)
 
 
