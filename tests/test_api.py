@@ -20,6 +20,7 @@ from torch.utils.data import (
 )
 
 import regun
+from regun.api import count_classes
 from regun.data.joined import Joined
 from regun.data.selected import Selected
 from regun.data.tensors import TensorExamples
@@ -356,3 +357,14 @@ def test_a_selection_is_its_rows() -> None:
     assert some.digest != Selected(examples, np.array([3, 7, 29])).digest
     with pytest.raises(DataError, match="a selected row is out of range; there are 30 examples"):
         Selected(examples, np.array([30]))
+
+
+def test_classes_are_counted_where_the_model_is() -> None:
+    assert count_classes(mlp().to("meta"), parts()["forget"]) == 3
+
+
+def test_indices_from_the_end_are_the_same_examples() -> None:
+    whole = TensorDataset(*parts()["retain"])
+    sets = {"forget": Subset(whole, [0, 1, 99]), "retain": Subset(whole, range(2, 99)), "test": Subset(whole, [-1])}
+    with pytest.raises(DataError, match="forget and test share 1 examples"):
+        regun.audit(mlp(), **sets)

@@ -547,6 +547,37 @@ def test_retrain_refuses_a_layer_that_cannot_be_redrawn() -> None:
         run(retrain, retrain.Config(), model=Odd())
 
 
+class Extra(nn.Linear):
+    """A layer that draws anew what it has inherited, and not its own."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__(6, 3)
+        if own == "parameter":
+            self.own = nn.Parameter(torch.ones(3))
+        else:
+            self.register_buffer("own", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.own * super().forward(x)
+
+
+@pytest.mark.parametrize("own", ["parameter", "buffer"])
+def test_retrain_keeps_no_trained_value_that_a_layer_adds_to_its_parent(own: str) -> None:
+    with pytest.raises(
+        RegunError, match="cannot make fresh weights for 1 parameters or buffers .*'own'.*give rebuild="
+    ):
+        run(retrain, retrain.Config(), model=Extra(own))
+
+
+def test_retrain_resets_running_statistics() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model(torch.randn(9, 6))
+    fresh = retrain.reset(model, 0)
+    assert torch.equal(fresh[1].running_mean, torch.zeros(4))
+    assert not torch.equal(model[1].running_mean, torch.zeros(4))
+    assert not any(tensor.isnan().any() for tensor in fresh.state_dict().values())
+
+
 # ---- divergence, budgets, catalogue --------------------------------------------------------------------------------
 
 

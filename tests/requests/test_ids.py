@@ -124,3 +124,37 @@ def test_salted_names_need_the_salt(tmp_path: Path) -> None:
 def test_every_project_id_is_an_id() -> None:
     found = match(asked_of(project().ids), {"train": list(project().ids)}, set(), Naming())
     assert len(found.lines) == 160
+
+
+def test_cells_beyond_the_header_are_refused_unless_empty(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 3 has more cells than the header; quote texts that hold commas"):
+        asked(tmp_path, "a.csv", "id,reason\n7,moved\n8,moved, far away\n")
+    with pytest.raises(DataError, match="line 2 has more cells"):
+        asked(tmp_path, "b.csv", "id\n7,2026-11-01\n")
+    assert asked(tmp_path, "c.csv", "id,reason\n7,moved,, \n8\n").lines == (Line("7", "moved"), Line("8"))
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1e"])
+def test_only_newlines_end_a_line(tmp_path: Path, sign: str) -> None:
+    one = f"a{sign}b"
+    assert asked(tmp_path, "a.csv", f"id,reason\r\n{one},why{sign}so\r\nc,\r\n").lines == (
+        Line(one, f"why{sign}so"),
+        Line("c"),
+    )
+    assert asked(tmp_path, "a.txt", f"{one}\r\nc\n").lines == (Line(one), Line("c"))
+
+
+@pytest.mark.parametrize("name", ["reason", "requester", "date"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x" * 1001, "has 1,001 characters"), ("\ud800", "half of a char"), (3, "is a int; give text")],
+)
+def test_texts_for_all_lines_are_checked_like_cells(name: str, text: str, message: str) -> None:
+    for give in (lambda: asked_of(["7"], **{name: text}), lambda: asked_of(["7"]).filled(**{name: text})):
+        with pytest.raises(DataError, match=f"the {name} {message}|the {name} holds {message}"):
+            give()
+
+
+def test_a_bare_text_is_no_list_of_ids() -> None:
+    with pytest.raises(DataError, match="ids is the single text '12'; give a list of ids"):
+        asked_of("12")

@@ -100,3 +100,19 @@ def test_lines_that_are_no_entries(place: Path) -> None:
         place.write_bytes(line + b"\n")
         (problem,) = read_ledger(place).problems
         assert problem == "ledger.jsonl line 1 was changed: it cannot be read as an entry."
+
+
+@pytest.mark.parametrize("change", [{"number": "1"}, {"number": True}, {"status": 3}, {"time": None}, {"ids": []}])
+def test_fields_of_another_kind_are_no_entry(place: Path, change: dict) -> None:
+    """Also under a digest that fits."""
+    place.write_bytes(replace(ONE, **change).line().encode() + b"\n")
+    assert "ledger.jsonl line 1 was changed: it cannot be read as an entry." in read_ledger(place).problems
+
+
+def test_a_whole_line_without_newline_is_known_as_such(place: Path) -> None:
+    lines = written(place, 3)
+    place.write_bytes(b"\n".join(lines))
+    ledger = read_ledger(place)
+    assert (len(ledger.entries), ledger.unended and ledger.unended.number) == (2, 3)
+    place.write_bytes(lines[0] + b"\n" + lines[2])
+    assert read_ledger(place).unended is None, "it does not follow"

@@ -1,6 +1,7 @@
 """`regun forget` and `regun verify`: exit codes, what is said, digits in sequence, a million ids."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from small_project import EASY, QUICK, ids, project
 import regun
 from regun.cli import main
 from regun.data.catalogue import DataSpec, load_data
-from regun.requests import Naming, Options, prepare, read_asked
+from regun.requests import Naming, Options, history, prepare, read_asked
 from regun.splits import reserve
 from regun.store import Store
 
@@ -280,3 +281,53 @@ def test_help_of_a_request_needs_no_torch() -> None:
     assert done.returncode == 0
     assert "regun forget --project app.py:project" in done.stdout
     assert regun.Project is not None
+
+
+# --------------------------------------------------------------------------------------------------- nobody who reads
+
+
+def unread(*args: str | Path) -> int:
+    """The exit code of a command whose output and errors nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "regun.cli", *map(str, args)]
+    try:
+        return subprocess.run(command, stdout=writer, stderr=writer, timeout=100).returncode
+    finally:
+        os.close(writer)
+
+
+def test_a_closed_pipe_changes_neither_work_nor_exit_code(request_file: Path, tmp_path: Path) -> None:
+    out, quick = tmp_path / "out", ("--method", QUICK, "--bootstrap", "20")
+    assert unread(*forget(request_file, out, *quick, "--accept", "smia_auc<0")) == 1
+    assert unread(*forget(request_file, out, *quick, "--accept", EASY)) == 0
+    assert [entry.status for entry in history(out)] == ["rejected", "accepted"]
+    assert unread(*forget(request_file, out, *quick, "--accept", "what")) == 2
+    assert unread("verify", out) == 0
+    (out / "requests/0001/risks.csv").write_text("")
+    assert unread("verify", out) == 1
+
+
+def test_what_was_cleared_up_is_said_also_when_quiet(request_file: Path, tmp_path: Path, run) -> None:
+    more = ("--method", QUICK, "--bootstrap", "20", "--accept", EASY, "--quiet")
+    (tmp_path / "out/tmp/0001").mkdir(parents=True)
+    code, _, errors = run(*forget(request_file, tmp_path / "out", *more))
+    assert code == 0
+    assert errors == "forget: an earlier run was stopped before it had written its results; they are removed\n"
+
+
+def test_unseen_records_alone_are_recorded(tmp_path: Path, run) -> None:
+    (tmp_path / "ids.txt").write_text("val-3\n")
+    request = forget(tmp_path / "ids.txt", tmp_path / "out")
+    code, out, _ = run(*request, "--dry-run")
+    assert (code, "request 1 would be recorded" in out) == (0, True)
+    assert not (tmp_path / "out").exists()
+    code, out, _ = run(*request)
+    assert (code, "recorded: request 1 names unseen records only" in out) == (0, True)
+    assert len(history(tmp_path / "out")) == 1
+
+
+def test_a_text_that_is_too_long_stops_before_work(request_file: Path, tmp_path: Path, run) -> None:
+    code, _, errors = run(*forget(request_file, tmp_path / "out", "--requester", "x" * 1001))
+    assert (code, "the requester has 1,001 characters" in errors) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from small_project import EASY, QUICK, ids, project
 
 import regun
 import regun.requests.folder as folder_room
+from regun.errors import RegunError
 from regun.requests import Options, Watch, verify_folder
 from regun.requests.ledger import read_ledger
 
@@ -163,3 +165,55 @@ def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path
     assert (kept / "receipt.json").read_bytes() == receipt
     assert notes == [f"requests/0002 has no line in the ledger and never took effect; it is now {kept}"]
     assert state(tmp_path) == 2
+
+
+def two_requests(out: Path) -> bytes:
+    for wanted in (ids()[:5], ids()[5:9]):
+        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, Options(accept=EASY, bootstrap=20))
+    return (out / "ledger.jsonl").read_bytes()
+
+
+def test_a_ledger_that_is_lost_or_cut_by_several_lines_stops_the_next_request(tmp_path: Path) -> None:
+    two_requests(tmp_path)
+    third = project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, Options(accept=EASY, bootstrap=20)
+    (tmp_path / "ledger.jsonl").write_bytes(b"")
+    with pytest.raises(RegunError, match=r"0002 is a finished request and the ledger .* lost or cut short after 0 lin"):
+        regun.forget(*third)
+    (tmp_path / "ledger.jsonl").unlink()
+    with pytest.raises(RegunError, match="restore the ledger from a copy"):
+        regun.forget(*third)
+    shutil.rmtree(tmp_path / "requests/0002")
+    with pytest.raises(RegunError, match="0001 is a finished request and the ledger"):
+        regun.forget(*third)
+    assert (tmp_path / "requests/0001/receipt.json").exists()
+
+
+def test_a_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
+    whole = two_requests(tmp_path)
+    (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
+    notes: list[str] = []
+    again = project(method=QUICK), regun.asked_of([*ids()[5:9], *ids()[30:32]]), tmp_path
+    done = regun.forget(*again, Options(accept=EASY, bootstrap=20), Watch(on_note=notes.append))
+    assert notes == ["line 2 of the ledger lacked only its newline; it is added, the line counts"]
+    assert (done.plan.number, done.plan.matched.already) == (3, tuple(ids()[5:9]))
+    assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
+    assert state(tmp_path) == 3
+
+
+def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -> None:
+    whole = two_requests(tmp_path)
+    (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
+    (tmp_path / "requests/0002/risks.csv").unlink()
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, Options(accept=EASY, bootstrap=20))
+    assert len(list((tmp_path / "leftover").iterdir())) == 1
+    assert state(tmp_path) == 2
+
+
+def test_verify_names_what_was_put_aside(tmp_path: Path) -> None:
+    first = two_requests(tmp_path).splitlines(keepends=True)[0]
+    (tmp_path / "ledger.jsonl").write_bytes(first)
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, Options(accept=EASY, bootstrap=20))
+    (kept,) = (tmp_path / "leftover").iterdir()
+    (check,) = [c for some in verify_folder(tmp_path).values() for c in some if c.fine is False]
+    assert check.what == f"leftover/{kept.name}"
+    assert "is a finished request put aside" in check.note

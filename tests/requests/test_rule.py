@@ -78,3 +78,16 @@ def test_the_default_uses_what_there_is() -> None:
     assert default_rule({"train": 0, "val": 0, "test": 0, "heldout": 0}) == "smia_auc~50, val_drop<1"
     assert default_rule({"heldout": 0}) == "smia_auc_heldout~50, heldout_drop<1"
     assert default_rule({"val": 0}) == "smia_auc_val~50, val_drop<1"
+
+
+@pytest.mark.parametrize("bound", ["0.99999999", "1234567.5", "1e-07", "50", "-1", "3e+20"])
+def test_a_rule_is_shown_in_full_and_can_be_read_again(bound: str) -> None:
+    rule = read_rule(f"val_drop<{bound}")
+    assert read_rule(rule.text) == rule
+    assert rule.conditions[0].bound == float(bound)
+    assert rule.conditions[0].meaning.endswith(f"below {rule.text.partition('<')[2]}")
+
+
+def test_a_bound_without_end_is_refused() -> None:
+    with pytest.raises(SettingsError, match="its bound is too large for a number"):
+        read_rule("smia_auc<1e999")

@@ -262,3 +262,22 @@ def test_records_that_are_gone_cannot_be_audited_again(out: Path) -> None:
     (check,) = verify_audit(receipt(out), project(train=(x[40:], y[40:]), ids=ids()[40:]), Naming())
     assert check.fine is None
     assert "no longer in the data" in check.note
+
+
+# ------------------------------------------------------------------------------------------------ what no receipt holds
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"', "[" * 900 + "]" * 900])
+@pytest.mark.parametrize("section", ["request", "model", "audit", "limits"])
+def test_values_that_cannot_be_digested_are_named(out: Path, section: str, value: str, number: int) -> None:
+    text = receipt(out, number).read_text()
+    opening = f'"{section}": ' + ("[" if section == "limits" else "{")
+    added = f"{value}," if section == "limits" else f'"~": {value},'
+    receipt(out, number).write_text(text.replace(opening, opening + added, 1))
+    assert f"receipt.json: the section {section!r} was changed" in wrong(verify_receipt(receipt(out, number)))
+
+
+def test_a_folder_without_requests_is_checked(out: Path) -> None:
+    shutil.rmtree(out / "requests")
+    assert any("cannot read" in fault for fault in wrong(verify_folder(out)))

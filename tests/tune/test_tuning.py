@@ -205,7 +205,9 @@ def test_settings_that_were_given_stay(world: World) -> None:
 def test_nothing_to_search_keeps_the_default_and_says_so(world: World) -> None:
     found = world.tune("ssd", objective="reference")
     assert (len(found.trials), found.best_values) == (1, {})
-    assert found.note == "nothing to search: the method names no ranges for this family of models, so the default is kept"
+    assert (
+        found.note == "nothing to search: the method names no ranges for this family of models, so the default is kept"
+    )
     assert world.tune("finetune", trials=9).note == "all 4 combinations were tried"
 
 

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 from regun.cli.parser import build_parser
@@ -78,4 +78,5 @@ class _Steady:
 
 
 def _complain(text: str) -> None:
-    print(f"regun: {text}", file=sys.stderr)
+    with suppress(BrokenPipeError):  # nobody reads it; the exit code still says it
+        print(f"regun: {text}", file=sys.stderr, flush=True)

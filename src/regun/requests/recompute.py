@@ -159,6 +159,11 @@ def _compared(what: str, told: Mapping[str, Any], found: Mapping[str, Any]) -> C
         return Check(what, False, f"{name} {where}; are the retrained models those of then?")
     for name, parts in told.items():
         for one, other in zip(parts, found[name], strict=True):
-            if (one is None) != (other is None) or (one is not None and not abs(one - other) <= TOLERANCE):
+            if not _same(one, other):
                 return Check(what, False, f"{name} is {other} now, the receipt says {one}")
     return Check(what, True, f"{len(told)} numbers come out again (within {TOLERANCE:g})")
+
+
+def _same(one: Any, other: Any) -> bool:
+    both = isinstance(one, int | float) and isinstance(other, int | float)
+    return abs(one - other) <= TOLERANCE if both else one == other
