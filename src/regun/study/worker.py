@@ -79,7 +79,7 @@ def ray_task(text: str, task_id: str, queue: Any) -> dict[str, Any]:
         kind = event["event"]
         if kind != "step" or time.monotonic() - last.get(kind, 0.0) > 0.5:
             last[kind] = time.monotonic()
-            queue.put({**event, "task": task_id})
+            queue.actor.put_nowait.remote({**event, "task": task_id})  # to wait here would lend our core to other tasks
 
     node = import_module("ray").get_runtime_context().get_node_id()
     tell({"event": "started", "node": node})
