@@ -311,15 +311,19 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise StoreError(f"cannot write {path}: {fault.strerror or fault}. Name a file you may write.") from None
 
 
+def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the content of a safetensors file; shared storage is written out once per name."""
+    return safetensors.torch.save({n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()})
+
+
 def versions() -> dict[str, str]:
     """The software that made an artefact."""
     return {name: importlib.metadata.version(name) for name in ("regun", "torch", "numpy", "safetensors")}
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors and return the file's SHA-256; shared storage is written out once per name."""
-    plain = {n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()}
-    content = safetensors.torch.save(plain)
+    """Write tensors and return the file's SHA-256."""
+    content = weights_bytes(tensors)
     _write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()
 

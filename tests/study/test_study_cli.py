@@ -121,6 +121,9 @@ def test_report_alone(place: Path, capsys, tmp_path: Path) -> None:
     assert code == 0
     assert out.strip() == str(page)
     assert page.read_text().lower().startswith("<!doctype html>")
+    code, out, _ = regun(place, capsys, "study", "report", str(place / "mini.toml"), "--out", str(page), "--json")
+    assert json.loads(out) == {"report": str(page)}
+    assert json.loads(regun(place, capsys, "study", "table", str(place / "mini.toml"), "--json")[1])["study"] == "mini"
 
 
 def test_plan_says_what_is_done_and_how_long_the_rest_takes(place: Path, capsys) -> None:

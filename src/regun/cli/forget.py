@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regun.cli.options import Problems, load, read_device, setup_of, use_threads
+from regun.cli.options import Problems, find_base, load, read_device, setup_of, use_threads
 from regun.cli.terminal import Display, emit, table
-from regun.cli.unlearn import find_base
 from regun.errors import SettingsError
 from regun.evaluate import describe
 from regun.requests import (

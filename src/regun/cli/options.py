@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from regun.setup import (
     unlearning_preset,
 )
 from regun.splits import Reserve
-from regun.store import Artefact
+from regun.store import Artefact, Store
 
 T = TypeVar("T")
 
@@ -82,6 +83,32 @@ def setup_of(base: Artefact, args: argparse.Namespace) -> Setup:
     model = ModelSpec(base.inputs["model"]["name"], base.inputs["model"]["settings"])
     split = (about["split_seed"], about["heldout"], about["val"], about["stratified"])
     return Setup(spec, model, Recipe(), preset, *split)
+
+
+def read_origin(
+    args: argparse.Namespace, store: Store | None, problems: Problems
+) -> tuple[Artefact | None, Setup | None]:
+    """What --base names: a model of the store with the setup it was trained with, or a file and what else is said."""
+    if args.base.endswith(".safetensors"):
+        return None, read_setup(args, problems)
+    found = problems.attempt(lambda: find_base(args.base, store)) if store else None
+    return found, problems.attempt(lambda: setup_of(found, args)) if found is not None else None
+
+
+def find_base(text: str, store: Store) -> Artefact:
+    """A trained model of the store."""
+    if Path(text).is_file():
+        raise RegunError(
+            f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
+            f"Save them with safetensors.torch.save_file."
+        )
+    found = store.find(text, "model")
+    if "trained_on" not in found.inputs:
+        raise RegunError(
+            f"{found.key[:12]} is itself an unlearned model; give the model it came from ({found.info['base'][:12]}) "
+            f"and name all that is to be forgotten in one request."
+        )
+    return found
 
 
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:

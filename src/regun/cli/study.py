@@ -80,7 +80,7 @@ def show_table(args: argparse.Namespace) -> int:
     results = collect(open_workshop(args, study))
     paper = paper_numbers(args.as_study or study.name) if args.paper else None
     made = make_table(results, extra=args.columns.split(",") if args.columns else (), paper=paper)
-    text = render(made, args.format, args.wide)
+    text = render(made, "json" if args.json else args.format, args.wide)
     if args.out:
         print(write_text(Path(args.out), text), file=sys.stderr)
     else:
@@ -95,7 +95,8 @@ def report(args: argparse.Namespace) -> int:
     results = collect(workshop)
     found = _swept_before(workshop, _out(args, study)) or points_only(results)
     path = Path(args.out) if args.out else _out(args, study) / "report.html"
-    print(write_report(workshop, results, found, path))
+    write_report(workshop, results, found, path)
+    emit({"report": str(path)}) if args.json else print(path)
     return 0
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from regun.auditing import Models, find_retrained
-from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
+from regun.cli.options import Problems, load, read_device, read_origin, use_threads
 from regun.cli.terminal import Display, emit, table
-from regun.cli.unlearn import find_base, trial_teller
+from regun.cli.unlearn import trial_teller
 from regun.data.examples import Data
 from regun.errors import SettingsError
 from regun.job import Budget
@@ -87,13 +87,7 @@ def _read(args: argparse.Namespace) -> Order | None:
     problems = Problems()
     problems.attempt(lambda: _check(args))
     store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
-    from_file = args.base.endswith(".safetensors")
-    base = problems.attempt(lambda: find_base(args.base, store)) if store and not from_file else None
-    setup = None
-    if from_file:
-        setup = read_setup(args, problems)
-    elif base is not None:
-        setup = problems.attempt(lambda: setup_of(base, args))
+    base, setup = read_origin(args, store, problems)
     request = problems.attempt(lambda: read_request(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
     device = problems.attempt(lambda: read_device(args.device))

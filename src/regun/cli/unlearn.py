@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regun.auditing import cached_signals
-from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
+from regun.cli.options import Problems, load, read_device, read_origin, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data, Examples, Indices
 from regun.errors import NotFiniteError, RegunError
@@ -27,13 +27,7 @@ from regun.tuned import read_settings, settings_for
 def run(args: argparse.Namespace) -> int:
     problems = Problems()
     store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
-    from_file = args.base.endswith(".safetensors")
-    found = problems.attempt(lambda: find_base(args.base, store)) if store and not from_file else None
-    setup = None
-    if from_file:
-        setup = read_setup(args, problems)
-    elif found is not None:
-        setup = problems.attempt(lambda: setup_of(found, args))
+    found, setup = read_origin(args, store, problems)
     request = problems.attempt(lambda: read_request(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
     device = problems.attempt(lambda: read_device(args.device))
@@ -96,22 +90,6 @@ def trial_teller(display: Display, trials: int) -> Callable[[Trial], None]:
         display.note(f"trial {trial.number + 1}/{trials}  score {trial.score:.2f}{state}  {values}  {took}")
 
     return tell
-
-
-def find_base(text: str, store: Store) -> Artefact:
-    """A trained model of the store."""
-    if Path(text).is_file():
-        raise RegunError(
-            f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
-            f"Save them with safetensors.torch.save_file."
-        )
-    found = store.find(text, "model")
-    if "trained_on" not in found.inputs:
-        raise RegunError(
-            f"{found.key[:12]} is itself an unlearned model; give the model it came from ({found.info['base'][:12]}) "
-            f"and name all that is to be forgotten in one request."
-        )
-    return found
 
 
 def summary(

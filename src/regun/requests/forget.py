@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import safetensors.torch
-from torch import Tensor, nn
+from torch import nn
 
 from regun.errors import DataError, RegunError
 from regun.evaluate import Evaluation
@@ -35,7 +35,7 @@ from regun.requests.receipt import Receipt, seal, written
 from regun.requests.rule import Rule, default_rule, read_rule
 from regun.requests.sections import Work, request_file, risk_file, sections
 from regun.requests.signing import refuse_bad_key
-from regun.store import state_digest
+from regun.store import state_digest, weights_bytes
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,6 @@ def current_model(project: Project, folder: Folder, ledger: Ledger) -> nn.Module
     if ledger.accepted:
         model.load_state_dict(safetensors.torch.load(folder.read(ledger.accepted[-1], MODEL)))
     return model
-
-
-def weights_bytes(state: Mapping[str, Tensor]) -> bytes:
-    """A state dict as safetensors; shared tensors are written once per name."""
-    return safetensors.torch.save({name: t.detach().cpu().contiguous().clone() for name, t in state.items()})
 
 
 def _carry_out(ready: Prepared, plan: Plan, folder: Folder, ledger: Ledger, watch: Watch) -> Done:
