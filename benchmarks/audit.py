@@ -17,9 +17,9 @@ from regun.data.arrays import ArrayExamples
 from regun.data.presets import pipeline
 from regun.evaluate import Signals, evaluate
 from regun.evaluate.metrics import accuracy, divergence, entropy
-from regun.forward import eval_logits
-from regun.job import private_copy
 from regun.models import ModelSpec, build_model
+from regun.training.forward import eval_logits
+from regun.training.job import private_copy
 
 CPU = torch.device("cpu")
 ATTACKS = ("smia", "confidence", "entropy", "modified_entropy", "correctness", "rmia", "rmia_offline", "lira")

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regun.auditing import split_signals
 from regun.data.catalogue import DataSpec, load_data
 from regun.evaluate import evaluate, noise_floor
-from regun.job import Budget
 from regun.methods import get_method
 from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, train_model, unlearn_model
-from regun.recipes import RECIPES, Recipe
+from regun.runs.audit import split_signals
+from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.settings import bind, parse_spec
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store
+from regun.training.job import Budget
+from regun.training.recipes import RECIPES, Recipe
 
 CPU = torch.device("cpu")
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from regun.auditing import Judging, Models, audit_models
 from regun.cli import main
 from regun.data.catalogue import FULL_SIZES
-from regun.pipeline import Training, Unlearning, train_model, unlearn_model
+from regun.runs.audit import Judging, Models, audit_models
+from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.settings import parse_spec
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store

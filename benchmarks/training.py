@@ -20,11 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
 from regun.data.presets import pipeline
-from regun.job import Budget, Job, private_copy
 from regun.models import ModelSpec, build_model
-from regun.recipes import RECIPES, build_optimizer
-from regun.streams import one_pass
-from regun.train import fit
+from regun.training.fit import fit
+from regun.training.job import Budget, Job, private_copy
+from regun.training.recipes import RECIPES, build_optimizer
+from regun.training.streams import one_pass
 
 CPU = torch.device("cpu")
 

@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regun.auditing import Models, cached_signals, split_signals
 from regun.data.catalogue import DataSpec, load_data
 from regun.evaluate import evaluate, noise_floor
 from regun.evaluate.metrics import accuracy
-from regun.job import Budget
 from regun.methods import Choice, read_method
 from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, train_model, unlearn_model
-from regun.recipes import RECIPES
+from regun.runs.audit import Models, cached_signals, split_signals
+from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store
+from regun.training.job import Budget
+from regun.training.recipes import RECIPES
 from regun.tune import Judged, Space, Tuning, tune_method
 from regun.tune.objectives import gap_score, reference_score
 

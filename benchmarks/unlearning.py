@@ -20,16 +20,16 @@ from torch.nn import functional
 from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
 from regun.data.presets import pipeline
-from regun.forward import in_eval_mode
-from regun.gradients import fisher_by_example
-from regun.job import Budget, Cost, Job, Step, private_copy
 from regun.methods import _attack, amun, get_method, method_names, neggrad_plus, regun
 from regun.methods._attack import Attack, find
 from regun.models import ModelSpec, build_model
-from regun.recipes import RECIPES
 from regun.splits import Request, make_splits, reserve
-from regun.streams import one_pass, paired
-from regun.train import fit
+from regun.training.fit import fit
+from regun.training.forward import in_eval_mode
+from regun.training.gradients import fisher_by_example
+from regun.training.job import Budget, Cost, Job, Step, private_copy
+from regun.training.recipes import RECIPES
+from regun.training.streams import one_pass, paired
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from regun import auditing
-from regun.auditing import Judging, Models, audit_models, find_retrained, split_signals
 from regun.cli import main
 from regun.errors import AuditError
+from regun.runs import audit as auditing
+from regun.runs.audit import Judging, Models, audit_models, find_retrained, split_signals
 from regun.splits import Request, make_splits
 from regun.store import Artefact, Store
 
@@ -173,8 +173,8 @@ def test_what_is_missing_is_named(world: World, capsys) -> None:
 
 
 def test_unlearned_signals_are_those_of_the_model(world: World) -> None:
-    from regun.forward import eval_logits
-    from regun.pipeline import load_model
+    from regun.runs.training import load_model
+    from regun.training.forward import eval_logits
 
     data, splits = world.setup()
     logits = eval_logits(load_model(world.unlearned), data.train, splits.forget).double()

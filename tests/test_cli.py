@@ -16,11 +16,11 @@ from regun.cli import main
 from regun.cli.parser import build_parser
 from regun.cli.terminal import Display, duration, table
 from regun.data.catalogue import DATA_SETS, DataSpec, load_data
-from regun.job import Epoch, Progress
 from regun.methods import method_names
-from regun.recipes import RECIPES
 from regun.splits import Reserve, reserve
 from regun.store import Made, Store, state_digest
+from regun.training.job import Epoch, Progress
+from regun.training.recipes import RECIPES
 
 DATA = "digits,limit=400,test_limit=50"
 TINY = ["--data", DATA, "--recipe", "digits,epochs=1", "--threads", "1"]

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from regun.data.digits import load_digits
 from regun.data.presets import pipeline
 from regun.data.tensors import TensorExamples
-from regun.job import Budget, Job, private_copy
 from regun.methods import get_method, method_names
 from regun.models import ModelSpec, build_model
+from regun.runs.unlearning import unlearn_job
 from regun.splits import Request, make_splits, reserve
-from regun.unlearning import unlearn_job
+from regun.training.job import Budget, Job, private_copy
 
 DIGITS = load_digits(pipeline("digits", "digits")).train
 SPLITS = make_splits(DIGITS.labels, Request.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
@@ -123,8 +123,8 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss")
     scores = [h["val_loss"] for h in outcome.watched]
     assert len(scores) == 4
-    from regun.forward import eval_logits
-    from regun.unlearning import CRITERIA
+    from regun.runs.unlearning import CRITERIA
+    from regun.training.forward import eval_logits
 
     kept = CRITERIA["val_loss"](
         eval_logits(outcome.model, examples, SPLITS.val), torch.from_numpy(examples.labels[SPLITS.val])

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.forward import eval_features, eval_logits, folded, in_eval_mode
 from regun.models import ModelSpec, build_model
+from regun.training.forward import eval_features, eval_logits, folded, in_eval_mode
 from toys import conv_net, images, mlp, same_state
 
 

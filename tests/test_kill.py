@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from torch.nn.functional import cross_entropy
 
-from regun.job import Job
-from regun.recipes import Recipe
 from regun.store import Slot, Store
-from regun.streams import one_pass
-from regun.train import Snapshot, fit
+from regun.training.fit import Snapshot, fit
+from regun.training.job import Job
+from regun.training.recipes import Recipe
+from regun.training.streams import one_pass
 from toys import conv_net, hear_interrupts, images, job_for, same_state
 
 TRAIN = [sys.executable, "-m", "regun.cli", "train", "--data", "digits,limit=400,test_limit=50"]

@@ -7,8 +7,6 @@ from torch import nn
 from torch.nn import functional
 
 from regun.errors import RegunError, SettingsError
-from regun.gradients import fisher_by_batch, fisher_by_example, summed_gradient, top_mask
-from regun.job import Budget
 from regun.methods import (
     amun,
     finetune,
@@ -26,11 +24,13 @@ from regun.methods import (
     ssd,
 )
 from regun.methods._attack import Attack, View, find
-from regun.recipes import Recipe
 from regun.seeds import generator
 from regun.splits import Splits
-from regun.streams import one_pass, paired
-from regun.train import fit
+from regun.training.fit import fit
+from regun.training.gradients import fisher_by_batch, fisher_by_example, summed_gradient, top_mask
+from regun.training.job import Budget
+from regun.training.recipes import Recipe
+from regun.training.streams import one_pass, paired
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state, splits_of
 
 BUDGET = Budget(steps=6)
@@ -605,7 +605,7 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
         ["amun", "finetune", "l1_sparse", "lur", "neggrad", "neggrad_plus", "regun", "retrain", "salun", "scrub", "ssd"]
     )
     (tmp_path / "mine.py").write_text(
-        "from dataclasses import dataclass\nfrom regun.settings import check, setting\nfrom regun.train import Fitted\n"
+        "from dataclasses import dataclass\nfrom regun.settings import check, setting\nfrom regun.training.fit import Fitted\n"
         "@dataclass(frozen=True)\nclass Config:\n    shrink: float = setting(0.5, 'factor', low=0)\n"
         "    def __post_init__(self): check(self, 'mine')\n"
         "def unlearn(job, config):\n    for p in job.model.parameters(): p.data.mul_(config.shrink)\n    return Fitted()\n"

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from regun.errors import RegunError
-from regun.forward import eval_features, eval_logits
-from regun.job import Budget, Step
 from regun.methods import regun
 from regun.methods._reference import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.seeds import generator
-from regun.streams import paired
+from regun.training.forward import eval_features, eval_logits
+from regun.training.job import Budget, Step
+from regun.training.streams import paired
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state
 
 

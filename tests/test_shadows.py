@@ -8,11 +8,11 @@ from regun.data.catalogue import DataSpec, load_data
 from regun.errors import AuditError
 from regun.methods import get_method
 from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, train_model, unlearn_model
-from regun.recipes import Recipe
-from regun.shadows import Shadowed, _half, audit_by_shadows
+from regun.runs.shadows import Shadowed, _half, audit_by_shadows
+from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store
+from regun.training.recipes import Recipe
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(epochs=12, lr=0.05, nesterov=True, schedule="cosine", batch_size=64)

@@ -20,7 +20,7 @@ from regun import store as store_module
 from regun.cli import main
 from regun.errors import StoreError
 from regun.store import Artefact, Made, Slot, Store, read_weights, state_digest, write_weights
-from regun.train import Snapshot
+from regun.training.fit import Snapshot
 
 INPUTS = {"data": "abc", "recipe": {"lr": 0.1, "epochs": 3}, "seed": 0}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regun.errors import RegunError
-from regun.streams import one_pass, paired
+from regun.training.streams import one_pass, paired
 from toys import blobs, job_for, mlp
 
 

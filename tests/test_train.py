@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from regun.errors import RegunError, SettingsError
-from regun.job import Budget, Step
-from regun.recipes import RECIPES, Recipe, build_optimizer, resolve_precision
 from regun.settings import bind
-from regun.streams import one_pass, paired
-from regun.train import Snapshot, fit
+from regun.training.fit import Snapshot, fit
+from regun.training.job import Budget, Step
+from regun.training.recipes import RECIPES, Recipe, build_optimizer, resolve_precision
+from regun.training.streams import one_pass, paired
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from regun.data.tensors import TensorExamples
-from regun.job import Job, private_copy
 from regun.splits import Request, Splits, make_splits, reserve
+from regun.training.job import Job, private_copy
 
 
 def blobs(n: int = 120, classes: int = 3, features: int = 6, seed: int = 0) -> TensorExamples:

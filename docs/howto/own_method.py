@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 import regun
-from regun.job import Job, Step
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import paired
 
 TITLE = "second best"
 

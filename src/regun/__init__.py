@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from regun.api import audit, unlearn
     from regun.errors import RegunError
     from regun.evaluate import Evaluation
-    from regun.job import Budget, Job
     from regun.requests import Project, asked_of, forget
+    from regun.runs.unlearning import Outcome
     from regun.splits import Request, Splits, make_splits, reserve
     from regun.store import Store
-    from regun.unlearning import Outcome
+    from regun.training.job import Budget, Job
 
 _HOMES = {
     "unlearn": "api",
     "audit": "api",
-    "Outcome": "unlearning",
+    "Outcome": "runs.unlearning",
     "Evaluation": "evaluate",
     "Request": "splits",
     "Splits": "splits",
     "make_splits": "splits",
     "reserve": "splits",
-    "Job": "job",
-    "Budget": "job",
+    "Job": "training.job",
+    "Budget": "training.job",
     "Project": "requests",
     "asked_of": "requests",
     "forget": "requests",

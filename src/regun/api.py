@@ -1,8 +1,4 @@
-"""regun on a user's own model and data.
-
-Belongs here: `unlearn` and `audit` on plain objects: any `nn.Module`, any Dataset, DataLoader or pair of tensors.
-Does not: files, the store. May import: tune, unlearning, methods, evaluate, forward, data.
-"""
+"""regun on a user's own model and data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,13 +16,13 @@ from regun.errors import RegunError
 from regun.evaluate import Evaluation, evaluate
 from regun.evaluate.membership import Attack, Scorer
 from regun.evaluate.signals import Signals
-from regun.forward import eval_logits, in_eval_mode
-from regun.job import Budget, Epoch, Job, private_copy
 from regun.methods import get_method
 from regun.models.calls import logits_of
+from regun.runs.unlearning import Outcome, unlearn_job
 from regun.splits import Splits
+from regun.training.forward import eval_logits, in_eval_mode
+from regun.training.job import Budget, Epoch, Job, private_copy
 from regun.tune.own import tune_job
-from regun.unlearning import Outcome, unlearn_job
 
 
 def unlearn(

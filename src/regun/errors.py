@@ -1,8 +1,4 @@
-"""The errors of regun.
-
-Belongs here: the few kinds of error a caller may want to tell apart, and the helper that suggests a near name.
-Does not: any check itself. May import: nothing of regun.
-"""
+"""The errors of regun."""
 
 import difflib
 from collections.abc import Iterable

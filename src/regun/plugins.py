@@ -1,8 +1,4 @@
-"""Code of the user's, by name: `module`, `path/to/file.py`, and functions in either.
-
-Belongs here: importing a user's module or file with helpful errors. Does not: what is done with it.
-May import: errors.
-"""
+"""Code of the user's, by name: `module`, `path/to/file.py`, and functions in either."""
 
 import hashlib
 import importlib

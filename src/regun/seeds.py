@@ -1,9 +1,4 @@
-"""Randomness without global state.
-
-Belongs here: seeds derived from names, generators made from them, and a guard that lets code which insists on the
-global generator (dropout, weight initialisation) run without disturbing the caller's.
-Does not: any sampling. May import: nothing of regun.
-"""
+"""Randomness without global state."""
 
 import hashlib
 import json

@@ -1,9 +1,4 @@
-"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked all at once.
-
-Belongs here: `setting` (a field with its help and limits), `check` (every fault of an object), `bind` (from text or
-JSON values to an object) and `parse_spec` (`name,key=value,...`).
-Does not: any particular setting. May import: errors.
-"""
+"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked all at once."""
 
 import dataclasses
 import json

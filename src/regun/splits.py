@@ -1,9 +1,5 @@
 """Which examples play which part: held-out, validation, forget, retain.
 
-Belongs here: `Request` (what to forget), `Reserve` (what is set aside before any training), `Splits` (the four index
-sets of one request) and the index arithmetic behind them.
-Does not: images, models, disk. May import: errors, seeds; numpy only.
-
 Order of draws: held-out first, then validation, both by the split seed alone; the request then picks from what is left.
 So the training set of the base model never depends on the request, and one base model serves every forget set.
 """

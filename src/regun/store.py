@@ -1,11 +1,8 @@
 """The only room that writes models and results to disk.
 
-Belongs here: a content-addressed directory whose entries appear whole or not at all, are checked on every load, and
-are never made by two processes at once. Does not: what an artefact means. May import: train (snapshots), seeds, errors.
-
-    <root>/artefacts/<kind>/<key>/manifest.json, *.safetensors     finished, immutable
-    <root>/partial/<key>/                                          snapshots of unfinished runs
-    <root>/locks/<key>.lock, <root>/tmp/                           who is writing, and what
+<root>/artefacts/<kind>/<key>/manifest.json, *.safetensors     finished, immutable
+<root>/partial/<key>/                                          snapshots of unfinished runs
+<root>/locks/<key>.lock, <root>/tmp/                           who is writing, and what
 """
 
 import hashlib
@@ -29,7 +26,7 @@ from torch import Tensor
 
 from regun.errors import StoreError
 from regun.seeds import canonical_json, digest
-from regun.train import Snapshot
+from regun.training.fit import Snapshot
 
 FORMAT = 1
 KINDS = ("model", "signals", "floor", "evaluation", "tuning")

@@ -7,9 +7,9 @@ import pytest
 
 from mini import MINI, study
 from regun.errors import RegunError, SettingsError
-from regun.job import Budget
 from regun.study.reading import builtin_names, parse_study, read_study
 from regun.study.spec import Study, merged
+from regun.training.job import Budget
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 SMALL = ("resnet18-cifar10-small", "resnet18-cifar100-small", "swin-tiny-imagenet-small")

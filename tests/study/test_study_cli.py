@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from regun.methods import Needs
 from regun.settings import setting
-from regun.train import Fitted
+from regun.training.fit import Fitted
 
 TITLE = "Shrink <b>"
 NEEDS = Needs(retain=False)

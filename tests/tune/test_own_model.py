@@ -9,9 +9,9 @@ import torch
 
 import regun
 from regun.errors import RegunError, SettingsError
-from regun.job import Job
 from regun.methods import get_method
-from regun.train import Fitted
+from regun.training.fit import Fitted
+from regun.training.job import Job
 from toys import blobs, mlp, same_state
 
 pytest.importorskip("optuna")

@@ -13,7 +13,7 @@ import torch
 
 from regun.cli import main
 from regun.store import Store
-from regun.tuned import read_settings
+from regun.tune.settings_file import read_settings
 from toys import hear_interrupts
 
 pytest.importorskip("optuna")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regun.errors import RegunError, SettingsError
-from regun.tuned import format_settings, method_name, read_settings, settings_for, write_settings
+from regun.tune.settings_file import format_settings, method_name, read_settings, settings_for, write_settings
 
 SCALARS = st.one_of(
     st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False, allow_infinity=False), st.text()

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 import regun.tune.tuning as tuning_module
-from regun.auditing import Models, split_signals
 from regun.data.catalogue import DataSpec, load_data
 from regun.data.examples import Examples
 from regun.errors import AuditError, RegunError, SettingsError
 from regun.evaluate import evaluate
-from regun.job import Budget
 from regun.methods import get_method, method_names
 from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, train_model, unlearn_model
-from regun.recipes import RECIPES
+from regun.runs.audit import Models, split_signals
+from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.splits import Request, make_splits, reserve
 from regun.store import Artefact, Store
+from regun.training.job import Budget
+from regun.training.recipes import RECIPES
 from regun.tune import Space, Tuned, Tuning, check_oracle, tune_method
 from regun.tune.objectives import worst
 

@@ -1,8 +1,4 @@
-"""The command line: arguments to the rooms below and back.
-
-Belongs here: everything that prints. Does not: any work of its own; heavy imports wait until a command runs.
-May import: every room, inside the functions that run commands.
-"""
+"""The command line: arguments to the rooms below and back."""
 
 import argparse
 import importlib

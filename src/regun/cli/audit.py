@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from regun.auditing import Judging, Models, audit_models, find_retrained, risks
 from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
 from regun.cli.terminal import Display, emit, table
 from regun.data.examples import Data
@@ -15,12 +14,13 @@ from regun.errors import AuditError, RegunError
 from regun.evaluate import AttackResult, Evaluation, Gap, Number, describe, risk_csv, risk_rows
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model
-from regun.pipeline import Training, Watch, import_model, import_state
-from regun.recipes import Recipe
-from regun.setup import Setup, read_request
-from regun.shadows import Shadowed, audit_by_shadows
+from regun.runs.audit import Judging, Models, audit_models, find_retrained, risks
+from regun.runs.setup import Setup, read_request
+from regun.runs.shadows import Shadowed, audit_by_shadows
+from regun.runs.training import Training, Watch, import_model, import_state
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store
+from regun.training.recipes import Recipe
 
 MAIN = (
     "retain_acc",

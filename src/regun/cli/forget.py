@@ -26,7 +26,7 @@ from regun.requests import (
     refuse_unknown,
     stored_project,
 )
-from regun.setup import family_of
+from regun.runs.setup import family_of
 from regun.store import Store
 
 SCOPES = {"all": "all forgotten", "new": "this request"}

@@ -8,8 +8,8 @@ from regun.cli.terminal import emit, table
 from regun.data.catalogue import DATA_SETS, DataSettings
 from regun.methods import Choice, Method, Range, get_method, method_names
 from regun.models import models_help
-from regun.recipes import RECIPES, Recipe
 from regun.settings import Settings, to_json
+from regun.training.recipes import RECIPES, Recipe
 
 
 def data(args: argparse.Namespace) -> int:

@@ -13,9 +13,7 @@ from regun.data.examples import Data
 from regun.data.presets import pipeline
 from regun.errors import RegunError, SettingsError
 from regun.models import ModelSpec
-from regun.recipes import Recipe
-from regun.settings import parse_spec
-from regun.setup import (
+from regun.runs.setup import (
     Setup,
     checked_model,
     default_model,
@@ -24,8 +22,10 @@ from regun.setup import (
     read_recipe,
     unlearning_preset,
 )
+from regun.settings import parse_spec
 from regun.splits import Reserve
 from regun.store import Artefact, Store
+from regun.training.recipes import Recipe
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from regun.cli.study import chosen, open_workshop
 from regun.cli.terminal import duration, emit, table
 from regun.data.catalogue import FULL_SIZES
 from regun.errors import RegunError
+from regun.runs.setup import read_request
 from regun.settings import parse_spec
-from regun.setup import read_request
 from regun.study.estimate import measured_speed, remembered_speed, seconds_left
 from regun.study.plan import Plan, labels_of_size, plan_study, request_label
 from regun.study.spec import Study

@@ -28,7 +28,7 @@ from regun.study.table import make_table
 from regun.study.tracking import Tracking, open_trackers
 from regun.study.tradeoff import WEIGHTS, points_only, sweep, tradeoffs
 from regun.study.workshop import Place, Workshop
-from regun.tuned import format_settings
+from regun.tune.settings_file import format_settings
 
 SWEEP = "sweep.json"
 """In a study's folder: which weights `regun tradeoff` has swept."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from regun.job import Epoch, Progress
+from regun.training.job import Epoch, Progress
 
 
 class Display:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from regun.auditing import cached_signals
 from regun.cli.options import Problems, load, read_device, read_setup, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data
 from regun.evaluate.metrics import accuracy
-from regun.job import Budget
-from regun.pipeline import Training, Watch, train_model
-from regun.setup import read_request, trained_on
+from regun.runs.audit import cached_signals
+from regun.runs.setup import read_request, trained_on
+from regun.runs.training import Training, Watch, train_model
 from regun.splits import Reserve
 from regun.store import Artefact, Store
+from regun.training.job import Budget
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-from regun.auditing import Models, find_retrained
 from regun.cli.options import Problems, load, read_device, read_origin, use_threads
 from regun.cli.terminal import Display, emit, table
 from regun.cli.unlearn import trial_teller
 from regun.data.examples import Data
 from regun.errors import SettingsError
-from regun.job import Budget
 from regun.methods import Method, method_names, read_method
-from regun.pipeline import Watch, import_model
+from regun.runs.audit import Models, find_retrained
+from regun.runs.setup import Setup, family_of, read_budget, read_request
+from regun.runs.training import Watch, import_model
 from regun.settings import parse_spec
-from regun.setup import Setup, family_of, read_budget, read_request
 from regun.splits import Request, Splits, make_splits
 from regun.store import Artefact, Store
+from regun.training.job import Budget
 from regun.tune import OBJECTIVES, Space, Tuned, check_objective, check_oracle, need_optuna, tune_method
 from regun.tune.report import HEAD, summary_rows, write_report
-from regun.tuned import method_name
+from regun.tune.settings_file import method_name
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.auditing import cached_signals
 from regun.cli.options import Problems, load, read_device, read_origin, use_threads
 from regun.cli.terminal import Display, duration, emit, table
 from regun.data.examples import Data, Examples, Indices
 from regun.errors import NotFiniteError, RegunError
 from regun.evaluate.metrics import accuracy
 from regun.methods import Method, read_method
-from regun.pipeline import Unlearning, Watch, import_model, unlearn_model
+from regun.runs.audit import cached_signals
+from regun.runs.setup import Setup, family_of, read_budget, read_request
+from regun.runs.training import Unlearning, Watch, import_model, unlearn_model
 from regun.settings import parse_spec
-from regun.setup import Setup, family_of, read_budget, read_request
 from regun.splits import Splits, make_splits
 from regun.store import Artefact, Store, write_weights
 from regun.tune import OBJECTIVES, Space, Trial, Tuned, Tuning, need_optuna, searchable, tune
-from regun.tuned import read_settings, settings_for
+from regun.tune.settings_file import read_settings, settings_for
 
 
 def run(args: argparse.Namespace) -> int:

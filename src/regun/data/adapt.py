@@ -1,7 +1,4 @@
-"""Whatever a user has, as Examples.
-
-Belongs here: `as_examples`. Does not: reading files. May import: dataset, tensors, examples.
-"""
+"""Whatever a user has, as Examples."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,8 +1,4 @@
-"""Images held as one uint8 array, in memory or memory-mapped: `ArrayExamples`.
-
-Belongs here: gathering images by index and turning them into normalised model inputs, as fast as can be.
-Does not: reading any file, any particular transform. May import: errors, seeds, data.examples.
-"""
+"""Images held as one uint8 array, in memory or memory-mapped: `ArrayExamples`."""
 
 import dataclasses
 import math

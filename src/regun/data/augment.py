@@ -1,8 +1,5 @@
 """Batched image transforms: one call a batch, one random draw a sample, every draw from the generator passed in.
 
-Belongs here: crops, flips, colour jitter, erasing and resizing, with torchvision's semantics on uint8 or float.
-Does not: RandAugment, which transforms go together, normalisation. May import: errors, settings.
-
 Random numbers are drawn on the CPU and never depend on the images, so a sample's result depends on its own pixels, its
 place in the batch and the generator only. Inputs are never changed in place.
 """

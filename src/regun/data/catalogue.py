@@ -1,8 +1,4 @@
-"""Data sets by name.
-
-Belongs here: `DataSpec` and `load_data`, from `name,key=value` to `Data`. Does not: reading formats.
-May import: the other data modules, settings, errors.
-"""
+"""Data sets by name."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

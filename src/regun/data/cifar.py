@@ -1,8 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the publisher's python files.
-
-Belongs here: the names of those files, an unpickler that can run nothing, and the checks of what it finds.
-Does not: downloading (data.download). May import: errors, data.arrays, data.examples.
-"""
+"""CIFAR-10 and CIFAR-100 from the publisher's python files."""
 
 import pickle
 import re

@@ -1,8 +1,4 @@
-"""A user's own `torch.utils.data.Dataset` as Examples.
-
-Belongs here: `DatasetExamples`, which keeps the user's transforms and collate function and lets worker processes
-prefetch along the planned batches. Does not: any transform of its own. May import: examples, seeds, errors.
-"""
+"""A user's own `torch.utils.data.Dataset` as Examples."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized

@@ -1,7 +1,4 @@
-"""scikit-learn's handwritten digits, made hard enough to be memorised.
-
-Belongs here: the embedded default data set. Does not: files, downloads. May import: examples, arrays.
-"""
+"""scikit-learn's handwritten digits, made hard enough to be memorised."""
 
 from typing import Any, cast
 

@@ -1,8 +1,4 @@
-"""Downloads that can be resumed, are checked, and appear whole or not at all.
-
-Belongs here: one file over HTTP, and the CIFAR archives fetched and extracted.
-Does not: reading what was downloaded (data.cifar). May import: errors, data.cifar.
-"""
+"""Downloads that can be resumed, are checked, and appear whole or not at all."""
 
 import hashlib
 import http.client

@@ -1,8 +1,4 @@
-"""What every data set offers: `Examples`, and the `Batch` it gives.
-
-Belongs here: the two types that training, methods and evaluation see of data, and the image input pipeline's shape.
-Does not: any particular data set or transform. May import: errors, seeds.
-"""
+"""What every data set offers: `Examples`, and the `Batch` it gives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

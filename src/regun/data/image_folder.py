@@ -1,8 +1,4 @@
-"""Folders of image files, decoded once into a memory-mapped array.
-
-Belongs here: the two layouts (class folders; Tiny-ImageNet), decoding, and the cache of what was decoded.
-Does not: augmentation, model inputs (data.arrays). May import: errors, seeds, data.arrays, data.examples.
-"""
+"""Folders of image files, decoded once into a memory-mapped array."""
 
 import json
 import os

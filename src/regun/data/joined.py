@@ -1,8 +1,4 @@
-"""Several sets of examples as one.
-
-Belongs here: `Joined`, which numbers the examples of its parts one after the other, so that a user's forget, retain and
-held-out sets, or real and made-up examples, become one data set. Does not: making examples. May import: examples.
-"""
+"""Several sets of examples as one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

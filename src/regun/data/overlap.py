@@ -1,8 +1,5 @@
 """Examples that stand where they must not: in two sets that have to be disjoint.
 
-Belongs here: finding shared examples by id, by torch Subsets of one data set, and by content. Does not: repairing
-them. May import: adapt, examples, selected, errors.
-
 Unseen data that the model trained on look like members and spoil both ReGUn's reference and every attack number; a
 forgotten example that stays in the retain set is learned again.
 """

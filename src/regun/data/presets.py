@@ -1,8 +1,5 @@
 """Named input pipelines: which transforms go together, in which order, and each data set's mean and std.
 
-Belongs here: `pipeline` and the tables behind it. Does not: any transform, nor normalising (data.arrays does it).
-May import: data.augment, data.randaugment, data.examples, errors.
-
 Order in training: geometry, flip, RandAugment (all on uint8), colour jitter, erasing (on floats), then normalisation.
 """
 

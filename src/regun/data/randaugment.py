@@ -1,8 +1,5 @@
 """RandAugment: a few operations a sample, each drawn at random from fourteen, at one magnitude.
 
-Belongs here: the fourteen operations on uint8 images, their magnitudes and their choice, with torchvision's semantics.
-Does not: any other transform. May import: data.augment, errors, settings.
-
 Where Pillow and torchvision differ, torchvision is followed: grey is 0.2989 R + 0.587 G + 0.114 B, cut off to an
 integer (Pillow rounds); the mean that contrast blends with is not rounded; shears hold the top left corner still.
 """

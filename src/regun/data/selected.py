@@ -1,7 +1,4 @@
-"""Some of a set's examples as a set of their own.
-
-Belongs here: `Selected`, which numbers chosen examples from 0. Does not: choosing them. May import: examples, seeds.
-"""
+"""Some of a set's examples as a set of their own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

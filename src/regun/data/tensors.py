@@ -1,7 +1,4 @@
-"""Examples that are already tensors: images as floats, feature vectors, token mappings.
-
-Belongs here: `TensorExamples`. Does not: augmentation, files. May import: examples, seeds, errors.
-"""
+"""Examples that are already tensors: images as floats, feature vectors, token mappings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

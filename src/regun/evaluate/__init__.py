@@ -1,7 +1,4 @@
-"""The audit: from what models said about examples to every number, with its uncertainty.
-
-Belongs here: the list of names that other rooms use. Does not: code. May import: errors, settings, seeds.
-"""
+"""The audit: from what models said about examples to every number, with its uncertainty."""
 
 from regun.evaluate.catalogue import METRICS, Metric, describe
 from regun.evaluate.evaluation import Evaluation, Gap, evaluate, over_seeds

@@ -1,8 +1,4 @@
-"""The catalogue of numbers: what each is called, what it means and which value is good.
-
-Belongs here: `METRICS`, one entry for every name an `Evaluation` may hold, for tables and hover texts.
-Does not: computing anything. May import: errors, evaluate.leakage, evaluate.membership.
-"""
+"""The catalogue of numbers: what each is called, what it means and which value is good."""
 
 from __future__ import annotations
 

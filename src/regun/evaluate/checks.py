@@ -1,9 +1,4 @@
-"""Refusals: what must hold before the numbers of an audit mean anything.
-
-Belongs here: checks that splits, models and references fit together, each with the reason and the way out.
-Does not: checks inside one `Signals`. May import: errors, evaluate.leakage, evaluate.membership, evaluate.metrics,
-evaluate.signals.
-"""
+"""Refusals: what must hold before the numbers of an audit mean anything."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What an audit can and cannot claim, in plain sentences.
-
-Belongs here: the sentences, chosen by which models and splits were there.
-Does not: any number. May import: nothing of regun.
-"""
+"""What an audit can and cannot claim, in plain sentences."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The evaluation of one model: every number with its interval, gaps to Retrain next to the noise floor, and claims.
-
-Belongs here: `Evaluation`, `Gap`, their JSON form, and `evaluate`, which puts the parts together.
-Does not: running models, storing, printing. May import: errors and every other file of evaluate.
-"""
+"""The evaluation of one model: every number with its interval, gaps to Retrain next to the noise floor, and claims."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The noise floor: how far one retrained model is from another.
-
-Belongs here: `noise_floor` (every metric and gap between pairs of retrained models), its summary and the verdict on a
-gap.
-Does not: intervals over examples. May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership,
-evaluate.metrics, evaluate.plain, evaluate.signals.
-"""
+"""The noise floor: how far one retrained model is from another."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""How sure a number is: resamples, and the intervals made of them.
-
-Belongs here: `Number` (a value with its interval), seeded resampling weights, percentile and basic intervals, the
-exact bound where a bootstrap cannot vary, and DeLong's interval.
-Does not: which numbers an audit reports. May import: errors, seeds, evaluate.roc, evaluate.signals.
-"""
+"""How sure a number is: resamples, and the intervals made of them."""
 
 from __future__ import annotations
 

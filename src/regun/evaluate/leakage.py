@@ -1,10 +1,4 @@
-"""From attacks to results: every attack on one model, forgotten examples against each set of unseen ones.
-
-Belongs here: `Pool` (one model's scored splits end to end), `Trial` (the scores of one attack against one split), the
-`AttackResult` people read, and the over-forgetting flag.
-Does not: attacks themselves, Retrain, gaps. May import: errors, evaluate.intervals, evaluate.membership, evaluate.roc,
-evaluate.signals.
-"""
+"""From attacks to results: every attack on one model, forgotten examples against each set of unseen ones."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Gaussian likelihood attacks on phi, the logit of the true class.
-
-Belongs here: offline LiRA (from models that never saw the example) and U-LiRA (from shadow runs of the unlearning
-itself), as functions of phi alone.
-Does not: how phi is read from a model, running shadow models. May import: errors, evaluate.signals.
-"""
+"""Gaussian likelihood attacks on phi, the logit of the true class."""
 
 from __future__ import annotations
 

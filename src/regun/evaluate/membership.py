@@ -1,9 +1,4 @@
-"""Membership attacks: from what models said about examples to one score each, higher meaning 'more like a member'.
-
-Belongs here: `Evidence` (all an attack may look at), the attacks as pure functions of it, and the `ATTACKS` table.
-Does not: who is a member, AUC, intervals, Gaussian attacks (evaluate.lira holds those).
-May import: errors, evaluate.signals, evaluate.metrics, evaluate.lira, evaluate.roc.
-"""
+"""Membership attacks: from what models said about examples to one score each, higher meaning 'more like a member'."""
 
 from __future__ import annotations
 

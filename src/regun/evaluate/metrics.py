@@ -1,8 +1,4 @@
-"""Numbers that need no attack: accuracy, entropy, divergence, gaps and their spread over seeds.
-
-Belongs here: pure functions of `Signals` or of named numbers, each with its formula.
-Does not: intervals, attacks, which splits an audit looks at. May import: errors, evaluate.signals.
-"""
+"""Numbers that need no attack: accuracy, entropy, divergence, gaps and their spread over seeds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The numbers of a model that no attack makes: their values, their differences, and their intervals.
-
-Belongs here: which accuracies, means and distances an audit reports, under which names.
-Does not: the formulas (evaluate.metrics), attacks, the noise floor.
-May import: evaluate.intervals, evaluate.leakage, evaluate.metrics, evaluate.roc, evaluate.signals.
-"""
+"""The numbers of a model that no attack makes: their values, their differences, and their intervals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Which forgotten examples still look like members.
-
-Belongs here: the per-example risk list and its export as JSON rows and CSV.
-Does not: the attack that scores. May import: errors, evaluate.checks, evaluate.leakage, evaluate.membership,
-evaluate.signals, evaluate.spreadsheet.
-"""
+"""Which forgotten examples still look like members."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Members against non-members: what two sets of scores say about an attack.
-
-Belongs here: `Contrast` (AUC, TPR at low FPR, advantage, distances, plain or under resampling weights),
-the ROC curve, DeLong's standard error and the cross-fitted threshold.
-Does not: where scores come from, drawing resamples. May import: errors, evaluate.signals.
-"""
+"""Members against non-members: what two sets of scores say about an attack."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a model said about a split, once: the type every number of the audit is computed from.
-
-Belongs here: `Signals` (fp64 log-probabilities, labels, ids), its checks and the per-example values read from it.
-Does not: running a model, any mean over examples, any attack. May import: errors.
-"""
+"""What a model said about a split, once: the type every number of the audit is computed from."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""CSV that a spreadsheet shows and does not run.
-
-Belongs here: `csv_text`, the one way in which regun writes CSV. Does not: what the rows mean. May import: nothing of
-regun.
-"""
+"""CSV that a spreadsheet shows and does not run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Untargeted L2 projected gradient ascent, for AMUN.
-
-Belongs here: making the nearest misclassified neighbours of inputs. Does not: training on them. May import: errors.
-"""
+"""Untargeted L2 projected gradient ascent, for AMUN."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""What happens to BatchNorm's running statistics while unlearning.
-
-Belongs here: freezing and re-estimating them. Does not: any other layer. May import: job, streams.
-"""
+"""What happens to BatchNorm's running statistics while unlearning."""
 
 import numpy as np
 import torch
@@ -9,7 +6,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from regun.data.examples import Indices
-from regun.job import Job
+from regun.training.job import Job
 
 
 def batchnorms(model: nn.Module) -> list[_BatchNorm]:

@@ -1,7 +1,4 @@
-"""Methods by name: a file in this folder, a user's file, or a user's function.
-
-Belongs here: finding a method and reading its settings. Does not: any method. May import: the method files, settings.
-"""
+"""Methods by name: a file in this folder, a user's file, or a user's function."""
 
 import importlib
 import inspect
@@ -13,12 +10,12 @@ from types import ModuleType
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError, unknown
-from regun.job import Budget, Job
 from regun.methods._contract import Needs, Search, Work
 from regun.plugins import find_function, find_module
 from regun.seeds import digest
 from regun.settings import bind, parse_spec, to_json
-from regun.train import Fitted
+from regun.training.fit import Fitted
+from regun.training.job import Budget, Job
 
 NO_NEEDS = Needs(retain=False)
 

@@ -1,8 +1,4 @@
-"""What a method file exports besides `unlearn(job, config)`.
-
-Belongs here: `Needs`, `Work`, search ranges, and the defaults the paper shares between methods. Does not: any method.
-May import: nothing of regun.
-"""
+"""What a method file exports besides `unlearn(job, config)`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

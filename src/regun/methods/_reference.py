@@ -1,8 +1,4 @@
-"""ReGUn's reference distributions: what the reference model says of unseen data like a forget batch.
-
-Belongs here: choosing held-out examples for a forget batch and averaging their predictions (Algorithm 1 of the paper
-and its variants). Does not: the loss. May import: splits (largest remainder), job, forward.
-"""
+"""ReGUn's reference distributions: what the reference model says of unseen data like a forget batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

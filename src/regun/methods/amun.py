@@ -22,15 +22,15 @@ from regun.data.examples import Batch, Indices, Inputs, PixelExamples
 from regun.data.joined import Joined
 from regun.data.tensors import TensorExamples
 from regun.errors import RegunError
-from regun.forward import in_eval_mode
-from regun.job import Job, Step
 from regun.methods._attack import Attack, View, find
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search, Work, paired_passes, passes
 from regun.models.calls import logits_of
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import one_pass, paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.forward import in_eval_mode
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import one_pass, paired
 
 TITLE = "AMUN"
 NEEDS = Needs()

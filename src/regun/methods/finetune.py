@@ -13,13 +13,13 @@ import torch
 from torch.nn import functional
 
 from regun.data.examples import Indices
-from regun.job import Job
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search, Work, passes
-from regun.recipes import Updates
 from regun.seeds import generator
 from regun.settings import setting
-from regun.streams import one_pass
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job
+from regun.training.recipes import Updates
+from regun.training.streams import one_pass
 
 TITLE = "Finetune"
 NEEDS = Needs()

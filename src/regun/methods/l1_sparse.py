@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.gradients import trainable
-from regun.job import Job, Step
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
 from regun.methods.finetune import retained
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import one_pass
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.gradients import trainable
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import one_pass
 
 TITLE = "l1-sparse"
 NEEDS = Needs()

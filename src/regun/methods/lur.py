@@ -18,15 +18,15 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from regun.errors import RegunError
-from regun.gradients import logits_with, summed_gradient, top_mask, trainable
-from regun.job import Job, Step
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search, Work, paired_passes
 from regun.models.calls import twice_differentiable
-from regun.recipes import Updates
 from regun.seeds import derive, generator, isolated
 from regun.settings import setting
-from regun.streams import paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.gradients import logits_with, summed_gradient, top_mask, trainable
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import paired
 
 TITLE = "LUR"
 NEEDS = Needs()

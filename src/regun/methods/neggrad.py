@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from torch.nn import functional
 
-from regun.job import Job
 from regun.methods._contract import Choice, Needs, Search, Work, passes
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import one_pass
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job
+from regun.training.recipes import Updates
+from regun.training.streams import one_pass
 
 TITLE = "NegGrad"
 NEEDS = Needs(retain=False)

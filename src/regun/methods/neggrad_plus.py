@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.errors import SettingsError
-from regun.job import Job, Step
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes, passes
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import Stream, chained, one_pass, paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import Stream, chained, one_pass, paired
 
 TITLE = "NegGrad+"
 NEEDS = Needs()

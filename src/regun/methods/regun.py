@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.errors import RegunError, SettingsError
-from regun.forward import eval_features, eval_logits
-from regun.job import Job, Step, frozen_copy
 from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
 from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
-from regun.recipes import Updates
 from regun.seeds import generator
 from regun.settings import setting
-from regun.streams import paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.forward import eval_features, eval_logits
+from regun.training.job import Job, Step, frozen_copy
+from regun.training.recipes import Updates
+from regun.training.streams import paired
 
 TITLE = "ReGUn"
 NEEDS = Needs(heldout=True)

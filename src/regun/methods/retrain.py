@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.errors import RegunError
-from regun.job import Job, Step
 from regun.methods._contract import Needs, Search, Work, passes
-from regun.recipes import RECIPES, Recipe
 from regun.seeds import isolated
 from regun.settings import to_json
-from regun.streams import one_pass
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job, Step
+from regun.training.recipes import RECIPES, Recipe
+from regun.training.streams import one_pass
 
 TITLE = "Retrain"
 NEEDS = Needs(fresh_model=True)

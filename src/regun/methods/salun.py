@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.gradients import summed_gradient, top_mask
-from regun.job import Job, Step
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
-from regun.recipes import Updates
 from regun.seeds import generator
 from regun.settings import setting
-from regun.streams import paired
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.gradients import summed_gradient, top_mask
+from regun.training.job import Job, Step
+from regun.training.recipes import Updates
+from regun.training.streams import paired
 
 TITLE = "SalUn"
 NEEDS = Needs()

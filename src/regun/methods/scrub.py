@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.job import Job, Step, frozen_copy
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
 from regun.models.calls import logits_of
-from regun.recipes import Updates
 from regun.settings import setting
-from regun.streams import Stream, chained, one_pass
-from regun.train import Fitted, fit
+from regun.training.fit import Fitted, fit
+from regun.training.job import Job, Step, frozen_copy
+from regun.training.recipes import Updates
+from regun.training.streams import Stream, chained, one_pass
 
 TITLE = "SCRUB"
 NEEDS = Needs()

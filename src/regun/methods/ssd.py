@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from regun.gradients import fisher_by_batch, fisher_by_example, trainable
-from regun.job import Job
 from regun.methods._contract import Needs, Range, Search, Work
 from regun.settings import check, setting
-from regun.train import Fitted
+from regun.training.fit import Fitted
+from regun.training.gradients import fisher_by_batch, fisher_by_example, trainable
+from regun.training.job import Job
 
 TITLE = "SSD"
 NEEDS = Needs()

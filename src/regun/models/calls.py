@@ -1,8 +1,4 @@
-"""How a classifier is called, whoever made it.
-
-Belongs here: logits and penultimate features of any module, from a tensor or a mapping of tensors.
-Does not: training, losses or any particular model. May import: errors.
-"""
+"""How a classifier is called, whoever made it."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

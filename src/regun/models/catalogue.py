@@ -1,8 +1,4 @@
-"""Names to models: the one door through which every model of a run is made.
-
-Belongs here: `ModelSpec`, `build_model`, and the list of what there is.
-Does not: any architecture. May import: errors, settings, seeds, the other files of this folder.
-"""
+"""Names to models: the one door through which every model of a run is made."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,9 +1,4 @@
-"""Image classifiers in the Hugging Face format, from a local directory or the hub: `hf:PATH_OR_NAME`.
-
-Belongs here: finding, loading and naming (by digest) such a model.
-Does not: pickled weights or code that comes with a model; neither is ever run. May import: errors, settings, the other
-files of this folder.
-"""
+"""Image classifiers in the Hugging Face format, from a local directory or the hub: `hf:PATH_OR_NAME`."""
 
 import hashlib
 import importlib

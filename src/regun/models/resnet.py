@@ -1,9 +1,4 @@
-"""ResNet-18 and ResNet-34, with torchvision's architecture, parameter names and initialisation.
-
-Belongs here: the two networks, and the stems that suit small images.
-Does not: anything but convolution, batch norm, ReLU and addition in a block, so that it runs at the speed of the
-convolutions. May import: errors, settings, the other files of this folder.
-"""
+"""ResNet-18 and ResNet-34, with torchvision's architecture, parameter names and initialisation."""
 
 from dataclasses import dataclass
 

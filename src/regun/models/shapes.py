@@ -1,8 +1,4 @@
-"""What a model must know of its inputs and outputs before it is built.
-
-Belongs here: the image size type and the checks on it and on the number of classes.
-Does not: any model. May import: errors.
-"""
+"""What a model must know of its inputs and outputs before it is built."""
 
 from regun.errors import RegunError
 

@@ -1,8 +1,4 @@
-"""Small classifiers for quick work on a CPU: a convolutional network and a multi-layer perceptron.
-
-Belongs here: models of a few layers in plain torch.
-Does not: published architectures. May import: errors, settings, the other files of this folder.
-"""
+"""Small classifiers for quick work on a CPU: a convolutional network and a multi-layer perceptron."""
 
 from dataclasses import dataclass
 

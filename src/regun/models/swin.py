@@ -1,8 +1,4 @@
-"""Swin transformers: `swin-t` as torchvision defines it, and `swin-nano` for images of 8 to 64 pixels.
-
-Belongs here: their settings, how patch and window fit an image, and what transformers' Swin does unlike torchvision's.
-Does not: pretrained weights (see hf). May import: errors, settings, the other files of this folder.
-"""
+"""Swin transformers: `swin-t` as torchvision defines it, and `swin-nano` for images of 8 to 64 pixels."""
 
 import math
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""A user's own model: `module:function` or `path/to/file.py:function`.
-
-Belongs here: finding the function, reading its settings by its signature, calling it, naming it by its source.
-Does not: any model. May import: errors, plugins, settings.
-"""
+"""A user's own model: `module:function` or `path/to/file.py:function`."""
 
 import dataclasses
 import hashlib

@@ -1,8 +1,4 @@
-"""A vision transformer (ViT) built by transformers from a configuration, sized for small images.
-
-Belongs here: the settings of `vit` and the patch size that suits an image.
-Does not: pretrained weights (see hf). May import: errors, settings, the other files of this folder.
-"""
+"""A vision transformer (ViT) built by transformers from a configuration, sized for small images."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,4 @@
-"""The transformers package, fetched when needed and kept silent, and the shell that makes its models return logits.
-
-Belongs here: the one place that imports transformers, and `Logits`.
-Does not: any architecture or file. May import: errors.
-"""
+"""The transformers package, fetched when needed and kept silent, and the shell that makes its models return logits."""
 
 import importlib
 import logging

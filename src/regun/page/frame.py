@@ -1,8 +1,4 @@
-"""The frame of a page: its styles and script, the policy that lets it load nothing else, sections and extra ones.
-
-Belongs here: `frame`, `nav`, `section`, `Extra`. Does not: what a page says. May import: page.markup, page.svg,
-matplotlib's Figure.
-"""
+"""The frame of a page: its styles and script, the policy that lets it load nothing else, sections and extra ones."""
 
 import base64
 import hashlib

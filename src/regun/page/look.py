@@ -1,8 +1,4 @@
-"""The look that all figures share, and how a figure becomes a file.
-
-Belongs here: colours, markers, fonts, `save_figure`. Does not: any particular figure, HTML. May import: errors,
-matplotlib.
-"""
+"""The look that all figures share, and how a figure becomes a file."""
 
 import re
 import warnings

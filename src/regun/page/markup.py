@@ -1,7 +1,4 @@
-"""HTML as values: text is escaped unless it is `Html` already, so nothing from data can become markup by accident.
-
-Belongs here: `Html`, `tag`, escaping. Does not: what a page says. May import: page.look.
-"""
+"""HTML as values: text is escaped unless it is `Html` already, so nothing from data can become markup by accident."""
 
 import html
 from collections.abc import Iterable

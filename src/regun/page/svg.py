@@ -1,8 +1,4 @@
-"""A matplotlib figure as markup inside the page: real text, the page's fonts and colours, no styles of its own.
-
-Belongs here: drawing to SVG, renaming ids, turning styles into classes. Does not: what is drawn. May import:
-page.look, page.markup, matplotlib.
-"""
+"""A matplotlib figure as markup inside the page: real text, the page's fonts and colours, no styles of its own."""
 
 import io
 import re

@@ -1,7 +1,4 @@
-"""Deletion requests: from a list of ids to an unlearned model, a ledger line and a receipt; and checking receipts.
-
-Belongs here: the list of names that other rooms use. Does not: code. May import: the files of this room.
-"""
+"""Deletion requests: from a list of ids to an unlearned model, a ledger line and a receipt; and checking receipts."""
 
 from regun.requests.folder import Folder
 from regun.requests.forget import Done, Options, Prepared, Watch, forget, history, prepare, refuse_unknown

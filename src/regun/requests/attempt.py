@@ -1,8 +1,4 @@
-"""One try at a request: a method run on the current model, and the result judged.
-
-Belongs here: `Attempt` and making one. Does not: what becomes of it, disk. May import: api, methods (by name), job,
-settings, seeds, evaluate, requests.judge, requests.rule.
-"""
+"""One try at a request: a method run on the current model, and the result judged."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,15 +8,15 @@ from torch import nn
 
 from regun.api import unlearn
 from regun.evaluate import Evaluation
-from regun.job import Cost, Epoch
 from regun.methods import get_method
 from regun.requests.judge import Judges, Sets, drops, facts
 from regun.requests.plan import sets_of
 from regun.requests.project import Project
 from regun.requests.rule import Finding, Rule
+from regun.runs.unlearning import Outcome
 from regun.seeds import derive
 from regun.settings import parse_spec
-from regun.unlearning import Outcome
+from regun.training.job import Cost, Epoch
 
 NOTHING_TO_UNLEARN = "none"
 """The method of a request whose records the model never trained on."""

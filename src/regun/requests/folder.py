@@ -1,12 +1,9 @@
 """The directory that holds a ledger and its requests.
 
-Belongs here: where things are, one process at a time, clearing up after a killed one, and the commit.
-Does not: what the files mean. May import: requests.ledger, store, errors.
-
-    <root>/ledger.jsonl          the only word on what has happened; its last line is the commit
-    <root>/requests/0001/        receipt.json, receipt.html, request.json, risks.csv, model.safetensors
-    <root>/tmp/, <root>/.lock    a request being written, and who is writing
-    <root>/leftover/             finished folders whose line never made it into the ledger
+<root>/ledger.jsonl          the only word on what has happened; its last line is the commit
+<root>/requests/0001/        receipt.json, receipt.html, request.json, risks.csv, model.safetensors
+<root>/tmp/, <root>/.lock    a request being written, and who is writing
+<root>/leftover/             finished folders whose line never made it into the ledger
 """
 
 import hashlib

@@ -1,8 +1,5 @@
 """One deletion request from a list of ids to a receipt.
 
-Belongs here: `forget`, the transaction. Does not: any part of it that can stand alone (see the other files of this
-room), printing. May import: the other files of this room, store, seeds, errors, evaluate (types).
-
 Order: plan (nothing is written while it can still fail for a reason the user can put right), lock, unlearn from the
 current model, audit, judge, write the request's folder, add one line to the ledger. With that line it has happened.
 """
@@ -19,7 +16,6 @@ from torch import nn
 
 from regun.errors import DataError, RegunError
 from regun.evaluate import Evaluation
-from regun.job import Epoch
 from regun.methods import get_method
 from regun.methods.retrain import reset
 from regun.requests.attempt import Attempt, Bench, leave_as_it_is, settings_of, try_method
@@ -36,6 +32,7 @@ from regun.requests.rule import Rule, default_rule, read_rule
 from regun.requests.sections import Work, request_file, risk_file, sections
 from regun.requests.signing import refuse_bad_key
 from regun.store import state_digest, weights_bytes
+from regun.training.job import Epoch
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""What somebody wants gone: lines of a CSV, JSON or text file.
-
-Belongs here: reading such a file to `Line`s, whatever is in them taken as text. Does not: which examples they mean.
-May import: errors.
-"""
+"""What somebody wants gone: lines of a CSV, JSON or text file."""
 
 import csv
 import io

@@ -1,8 +1,4 @@
-"""A model judged on a request: the audit of what is new and of all that is forgotten, and the accuracy it lost.
-
-Belongs here: which sets are audited, the audit of a single record, and the numbers a rule sees. Does not: any formula.
-May import: api (signals), evaluate, data, requests.plan, requests.project, requests.rule.
-"""
+"""A model judged on a request: the audit of what is new and of all that is forgotten, and the accuracy it lost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,5 @@
 """The ledger: one line of JSON a request, each holding the hash of the line before it.
 
-Belongs here: `Entry`, reading and checking a ledger, adding a line. Does not: what a request is, any other file.
-May import: seeds, errors.
-
 A line counts once its newline is on disk: that is the moment in which a request takes effect. What follows the last
 newline was being written when a run was killed, and does not count; if it is a whole entry, only the newline was lost.
 """

@@ -1,8 +1,4 @@
-"""What a receipt does not show, in plain words.
-
-Belongs here: the sentences, chosen by what was done. Does not: any number of its own. May import: evaluate (types),
-requests.attempt (a name).
-"""
+"""What a receipt does not show, in plain words."""
 
 from collections.abc import Mapping
 

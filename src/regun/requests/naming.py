@@ -1,7 +1,4 @@
-"""How ids are written down: as they are, or so that only who has the salt can tell whose they are.
-
-Belongs here: `Naming` and reading its salt. Does not: which ids. May import: errors.
-"""
+"""How ids are written down: as they are, or so that only who has the salt can tell whose they are."""
 
 import hmac
 from collections.abc import Iterable

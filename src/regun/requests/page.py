@@ -1,9 +1,4 @@
-"""The receipt as one page of HTML, to read, print or save as PDF.
-
-Belongs here: turning a receipt into a page; every text in it is escaped by `page.markup`. Does not: anything that is
-not in the receipt, so that the page can be made again from it and compared. May import: evaluate (labels), page.markup,
-requests.style, requests.attempt (a name).
-"""
+"""The receipt as one page of HTML, to read, print or save as PDF."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

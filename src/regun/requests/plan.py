@@ -1,8 +1,4 @@
-"""What a request would do: which ids mean which examples, and which examples play which part.
-
-Belongs here: matching ids with the data and with what is already forgotten, before any work. Does not: the work.
-May import: requests.ids, requests.ledger, requests.folder, requests.naming, requests.project, data, seeds, errors.
-"""
+"""What a request would do: which ids mean which examples, and which examples play which part."""
 
 import json
 from collections.abc import Mapping, Sequence

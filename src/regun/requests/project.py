@@ -1,8 +1,4 @@
-"""What a user's project file says: a model, its data with ids, and how to unlearn.
-
-Belongs here: `Project` (plain objects, nothing forced) and `Case`, the same made ready to work on. Does not: requests.
-May import: api, data, plugins, store (a model's digest), errors.
-"""
+"""What a user's project file says: a model, its data with ids, and how to unlearn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

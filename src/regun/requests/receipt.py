@@ -1,8 +1,4 @@
-"""The receipt: what was asked, done and found, in sections that each carry their digest.
-
-Belongs here: the form of receipt.json, sealing it, and finding which section of one was changed. Does not: the numbers
-in it, its looks. May import: requests.signing, seeds, errors.
-"""
+"""The receipt: what was asked, done and found, in sections that each carry their digest."""
 
 import json
 from collections.abc import Mapping

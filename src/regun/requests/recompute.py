@@ -1,8 +1,4 @@
-"""The audit of a receipt done again, with the data at hand.
-
-Belongs here: rebuilding a finished request from the ledger and comparing digests, numbers and verdict. Does not: checks
-that need no data (see verify). May import: the other files of this room, evaluate (types), errors.
-"""
+"""The audit of a receipt done again, with the data at hand."""
 
 import copy
 from collections.abc import Iterator, Mapping

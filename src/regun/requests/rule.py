@@ -1,8 +1,5 @@
 """The acceptance rule: what must hold before an unlearned model takes the place of the current one.
 
-Belongs here: the rule's small language, and judging numbers by it. Does not: where numbers come from.
-May import: errors, evaluate (its numbers).
-
     smia_auc~50, val_drop<1
 
 A rule is a list of conditions; all must hold. `NAME~50`: the interval of the number contains 50. `NAME<1`, `<=`, `>`,

@@ -1,8 +1,4 @@
-"""From what was planned, done and found to the sections of a receipt and the files beside it.
-
-Belongs here: the content of receipt.json, request.json and risks.csv. Does not: sealing, looks, disk.
-May import: evaluate, store (versions), requests.attempt, requests.judge, requests.plan, requests.limits, seeds.
-"""
+"""From what was planned, done and found to the sections of a receipt and the files beside it."""
 
 import json
 import platform

@@ -1,8 +1,4 @@
-"""Ed25519 signatures of receipts.
-
-Belongs here: signing and checking bytes with key files in PEM form. Does not: what is signed. May import: errors.
-The package `cryptography` is loaded when a signature is asked for and not before.
-"""
+"""Ed25519 signatures of receipts."""
 
 import importlib
 from pathlib import Path

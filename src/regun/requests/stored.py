@@ -1,8 +1,4 @@
-"""A model of the store as a project: requests on built-in data sets and models need no project file.
-
-Belongs here: `stored_project`. Does not: arguments. May import: auditing, pipeline, store, splits, data,
-requests.project.
-"""
+"""A model of the store as a project: requests on built-in data sets and models need no project file."""
 
 from collections.abc import Sequence
 
@@ -10,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.auditing import find_retrained
 from regun.data.examples import Data
 from regun.data.selected import Selected
 from regun.errors import StoreError
-from regun.pipeline import build_like, load_model
 from regun.requests.project import Project
+from regun.runs.audit import find_retrained
+from regun.runs.training import build_like, load_model
 from regun.splits import Reserve, Splits
 from regun.store import Artefact, Store
 

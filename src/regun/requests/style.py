@@ -1,7 +1,4 @@
-"""How the receipt's page looks, on a screen and on A4 paper.
-
-Belongs here: one style sheet. Does not: text. May import: nothing of regun.
-"""
+"""How the receipt's page looks, on a screen and on A4 paper."""
 
 STYLE = """
 @page { size: A4; margin: 12mm 14mm }

@@ -1,8 +1,4 @@
-"""Is a receipt what it was when it was issued, and does what it says still come out?
-
-Belongs here: every check of a receipt against its folder, the ledger, its signature and itself. Does not: the data
-(see recompute), printing. May import: the other files of this room, store, errors.
-"""
+"""Is a receipt what it was when it was issued, and does what it says still come out?"""
 
 import hashlib
 from collections.abc import Iterator, Sequence

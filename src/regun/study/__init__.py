@@ -1,4 +1,1 @@
-"""Many runs as one: studies, their plan, the engines that carry it out, and what comes out as tables and a report.
-
-Belongs here: the files of this room; nothing in this one. May import: nothing.
-"""
+"""Many runs as one: studies, their plan, the engines that carry it out, and what comes out as tables and a report."""

@@ -1,14 +1,11 @@
-"""From a workshop to its results: what has been made so far, gathered as plain data.
-
-Belongs here: `collect` and `closeup`. Does not: making anything, formatting. May import: study files, auditing, store.
-"""
+"""From a workshop to its results: what has been made so far, gathered as plain data."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from regun.auditing import evaluation_inputs, split_signals
 from regun.errors import NotFiniteError
 from regun.evaluate import Evaluation, Signals
+from regun.runs.audit import evaluation_inputs, split_signals
 from regun.store import Artefact, versions
 from regun.study.plan import Task, request_label
 from regun.study.results import Block, Closeup, Entry, Kind, Results, Run

@@ -1,8 +1,4 @@
-"""Where tasks run on this machine: in this process, or in worker processes. A Ray cluster is in on_ray.
-
-Belongs here: what an engine is, and the local ones. Which task may run is not theirs to know (see run).
-Does not: any work of a task (see worker). May import: study.worker, study.workshop, errors.
-"""
+"""Where tasks run on this machine: in this process, or in worker processes. A Ray cluster is in on_ray."""
 
 import json
 import multiprocessing

@@ -1,22 +1,18 @@
-"""How long a plan will take on this machine.
-
-Belongs here: samples a second, from what the store remembers or from a few real steps, and what follows from it.
-Does not: planning. May import: study.plan, study.workshop, job, models, streams, train, recipes.
-"""
+"""How long a plan will take on this machine."""
 
 import time
 from dataclasses import replace
 
 from torch.nn import functional
 
-from regun.job import Budget, Job, private_copy
 from regun.models import build_model
 from regun.store import Store
-from regun.streams import one_pass
 from regun.study.plan import Plan
 from regun.study.spec import Study
 from regun.study.workshop import Workshop
-from regun.train import fit
+from regun.training.fit import fit
+from regun.training.job import Budget, Job, private_copy
+from regun.training.streams import one_pass
 
 PROBE_STEPS = 4
 

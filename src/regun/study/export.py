@@ -1,8 +1,4 @@
-"""A study's table for machines: CSV in long form, JSON with everything down to the seeds.
-
-Belongs here: the two formats, at full precision. Does not: rounding or layout. May import: evaluate, study.layout (its
-words for verdicts), study.results, study.table.
-"""
+"""A study's table for machines: CSV in long form, JSON with everything down to the seeds."""
 
 import json
 import math

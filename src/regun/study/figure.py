@@ -1,8 +1,4 @@
-"""The trade-off figure of a study: utility against forgetting, as a matplotlib object.
-
-Belongs here: `tradeoff_figure`. Does not: the look of figures (see page.look), the figures of the report
-(see report.charts). May import: page.look, study.results, matplotlib.
-"""
+"""The trade-off figure of a study: utility against forgetting, as a matplotlib object."""
 
 import math
 from collections.abc import Sequence

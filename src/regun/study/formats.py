@@ -1,8 +1,4 @@
-"""A study's table as text: for the terminal, as Markdown, and `render` for every format.
-
-Belongs here: alignment and escaping of the two, and the choice of format. Does not: what is shown (see layout), LaTeX
-(see latex), CSV and JSON (see export). May import: errors, study.export, study.latex, study.layout, study.table.
-"""
+"""A study's table as text: for the terminal, as Markdown, and `render` for every format."""
 
 import re
 import textwrap

@@ -1,8 +1,4 @@
-"""A study's table as LaTeX that needs nothing but booktabs.
-
-Belongs here: the table environments, and text of others made safe for LaTeX. Does not: what is shown (see layout).
-May import: study.layout, study.table.
-"""
+"""A study's table as LaTeX that needs nothing but booktabs."""
 
 import re
 import unicodedata

@@ -1,8 +1,4 @@
-"""What a printed table shows, before any format: heads, lines of short texts, and the notes below.
-
-Belongs here: which columns, how numbers are rounded, what a reader must be told. Does not: escaping and alignment (see
-formats, latex). May import: evaluate, study.rank, study.table.
-"""
+"""What a printed table shows, before any format: heads, lines of short texts, and the notes below."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

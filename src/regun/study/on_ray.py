@@ -1,8 +1,4 @@
-"""Tasks on a Ray cluster.
-
-Belongs here: the engine that hands tasks to Ray. Ray itself decides where they run and begins those again whose worker
-or node is lost. Does not: any work of a task (see worker). May import: study.engines, study.worker, errors.
-"""
+"""Tasks on a Ray cluster."""
 
 import os
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""What a study leaves in its folder: tables in every format, the report, the figure, the study itself.
-
-Belongs here: writing these, whole or not at all. Does not: their content (see table, report, figure).
-May import: study files, errors.
-"""
+"""What a study leaves in its folder: tables in every format, the report, the figure, the study itself."""
 
 import os
 from collections.abc import Callable, Sequence

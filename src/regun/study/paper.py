@@ -1,8 +1,4 @@
-"""The numbers the paper prints, so that ours can stand beside them.
-
-Belongs here: the packaged table and which of its setups a study repeats. Does not: formatting numbers.
-May import: errors, study.rank.
-"""
+"""The numbers the paper prints, so that ours can stand beside them."""
 
 import csv
 from collections.abc import Mapping

@@ -1,9 +1,4 @@
-"""From a study to the tasks it takes, before anything runs.
-
-Belongs here: `plan_study`, a pure function of the study and the labels of its training set, and the tasks it makes,
-each once however many parts of the study need it. Does not: doing them (see workshop), disk.
-May import: study.spec, setup, methods, splits.
-"""
+"""From a study to the tasks it takes, before anything runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Best and second best, by one rule for our rows and the paper's.
-
-Belongs here: `marks`. Does not: which rows may be ranked. May import: nothing of regun.
-"""
+"""Best and second best, by one rule for our rows and the paper's."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -1,8 +1,4 @@
-"""Studies from files: read, checked, every mistake named at once.
-
-Belongs here: built-in and users' studies by name, and what is refused in one. Does not: what a study is (see spec).
-May import: study.spec, data, methods, settings, setup, splits, tuned, errors.
-"""
+"""Studies from files: read, checked, every mistake named at once."""
 
 import tomllib
 from contextlib import suppress
@@ -14,11 +10,11 @@ from typing import Any
 from regun.data.catalogue import DataSpec
 from regun.data.presets import pipeline
 from regun.errors import RegunError, SettingsError, unknown
+from regun.runs.setup import default_preset
 from regun.settings import parse_spec
-from regun.setup import default_preset
 from regun.splits import Request
 from regun.study.spec import FIRST_REFERENCE, Study, merged
-from regun.tuned import Blocks, method_name, parse_settings, read_settings
+from regun.tune.settings_file import Blocks, method_name, parse_settings, read_settings
 
 
 def builtin_names() -> list[str]:

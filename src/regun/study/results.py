@@ -1,8 +1,4 @@
-"""What a study found, as plain data: the one input of tables, figures and the report.
-
-Belongs here: `Results` and its parts. Does not: making them (see collect), formatting them (see table, report).
-May import: evaluate, errors.
-"""
+"""What a study found, as plain data: the one input of tables, figures and the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""Carrying out a plan: what can run is started, what is finished is told, what failed takes only its own with it.
-
-Belongs here: `run_study`. Does not: how a task runs (see engines), what is shown (the listener's affair).
-May import: study.engines, study.plan, study.workshop.
-"""
+"""Carrying out a plan: what can run is started, what is finished is told, what failed takes only its own with it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""A study as data: what to train, forget and compare.
-
-Belongs here: `Study` and its methods resolved to settings. Does not: files (see reading), which artefacts a study takes
-(see plan). May import: setup, methods, tuned, job, models, splits, settings, errors.
-"""
+"""A study as data: what to train, forget and compare."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from regun.data.catalogue import DATA_SETS, DataSpec
-from regun.job import Budget
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
-from regun.recipes import Recipe
-from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.setup import (
+from regun.runs.setup import (
     Setup,
     checked_model,
     default_model,
@@ -28,8 +21,11 @@ from regun.setup import (
     read_request,
     unlearning_preset,
 )
+from regun.settings import bind, check, parse_spec, setting, to_json
 from regun.splits import Request
-from regun.tuned import Blocks, method_name
+from regun.training.job import Budget
+from regun.training.recipes import Recipe
+from regun.tune.settings_file import Blocks, method_name
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""

@@ -1,9 +1,5 @@
 """The table of a study as plain data: what the paper prints, and what it leaves out.
 
-Belongs here: averages over seeds, best and second best, the noise floor, costs and diverged runs of every row.
-Does not: text of any format (see layout, formats, latex, export). May import: evaluate, study.paper,
-study.rank, study.results.
-
 How rows are ranked (see rank): by |mean - Retrain's mean| over the same seeds, which for gaps and divergences, where
 Retrain has 0, is the value itself. Retrain and Base are not ranked, nor is a method with a diverged run or without a
 seed that other rows of its forget request have: a mean over fewer or luckier seeds is no match for the others.

@@ -1,8 +1,4 @@
-"""Where the numbers of a running study go: a file of JSON lines always, experiment trackers when asked for.
-
-Belongs here: the trackers, and `Tracking`, which turns a study's events into what they log. Does not: anything a study
-needs to run. May import: study.collect, study.workshop, errors; each tracker's own library when it is asked for.
-"""
+"""Where the numbers of a running study go: a file of JSON lines always, experiment trackers when asked for."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""The trade-off between utility and forgetting: a study whose methods are swept over w, and its results as curves.
-
-Belongs here: `sweep` (a study to another study) and `tradeoffs` (its results to points). Does not: drawing (figure).
-May import: study.spec, study.results, methods, settings, evaluate.
-"""
+"""The trade-off between utility and forgetting: a study whose methods are swept over w, and its results as curves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +8,7 @@ from regun.evaluate import spread
 from regun.settings import parse_spec
 from regun.study.results import Block, Entry, Point, Results, TradeOff
 from regun.study.spec import Study
-from regun.tuned import method_name
+from regun.tune.settings_file import method_name
 
 WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 

@@ -1,9 +1,4 @@
-"""What runs in a worker: a process of this machine's, or a task of a Ray cluster.
-
-Belongs here: opening a workshop once a process, doing tasks by their ids, answering in plain JSON. Only text crosses
-between processes, so a worker needs nothing but regun, the store and the data. Does not: which task comes next.
-May import: study.workshop, study.spec, errors.
-"""
+"""What runs in a worker: a process of this machine's, or a task of a Ray cluster."""
 
 import json
 import os

@@ -1,9 +1,4 @@
-"""Doing one task of a study: from its description to an artefact of the store.
-
-Belongs here: `Workshop`, which finds or makes what a task describes. Whatever a task needs is taken from the store by
-its content, so any process that can read the store can do any task. Does not: order, processes, progress.
-May import: study.plan, study.spec, pipeline, auditing, tune, store, data, splits, setup, errors.
-"""
+"""Doing one task of a study: from its description to an artefact of the store."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +7,11 @@ from typing import Any
 
 import torch
 
-from regun.auditing import (
+from regun.data.arrays import ArrayExamples
+from regun.data.examples import Data
+from regun.data.presets import pipeline
+from regun.errors import NotFiniteError, RegunError
+from regun.runs.audit import (
     Judging,
     Models,
     audit_models,
@@ -23,18 +22,14 @@ from regun.auditing import (
     floor_inputs,
     signals_inputs,
 )
-from regun.data.arrays import ArrayExamples
-from regun.data.examples import Data
-from regun.data.presets import pipeline
-from regun.errors import NotFiniteError, RegunError
-from regun.job import Epoch, Progress
-from regun.pipeline import Training, Unlearning, Watch, train_model, unlearn_model
+from regun.runs.setup import Setup
+from regun.runs.training import Training, Unlearning, Watch, train_model, unlearn_model
 from regun.settings import parse_spec
-from regun.setup import Setup
 from regun.splits import Reserve, Splits, make_splits, reserve
 from regun.store import Artefact, Store
 from regun.study.plan import Plan, Task, plan_study
 from regun.study.spec import Study, merged
+from regun.training.job import Epoch, Progress
 from regun.tune import Space, Trial, Tuned, Tuning, tune
 
 Tell = Callable[[Mapping[str, Any]], None]

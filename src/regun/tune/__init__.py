@@ -1,7 +1,4 @@
-"""The search for a method's settings, with a retrained model at hand or without.
-
-Belongs here: the list of names that other rooms use; importing it needs no Optuna. Does not: code.
-"""
+"""The search for a method's settings, with a retrained model at hand or without."""
 
 from regun.tune.objectives import OBJECTIVES, check_objective
 from regun.tune.outcome import Judged, Trial, Tuned, trials_csv

@@ -1,7 +1,4 @@
-"""Pictures of finished searches: history, importance of the settings, forgetting against utility.
-
-Belongs here: drawing with the look that all figures share. Does not: searching, files. May import: tune.outcome, page.
-"""
+"""Pictures of finished searches: history, importance of the settings, forgetting against utility."""
 
 import math
 import warnings

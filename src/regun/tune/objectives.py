@@ -1,11 +1,8 @@
 """What a search minimises: from what models said to one score, its two sides and its parts.
 
-    gap        mean |difference| to Retrain over retain, forget and validation accuracy and RMIA AUC (Gap RFVP)
-    reference  (|AUC - 50| beyond its interval) + (KS distance beyond its critical value) of forgotten against unseen
-               examples + (accuracy lost on unseen) + (accuracy lost on retained); no retrained model is needed
-
-Belongs here: pure functions of `Signals`. Does not: running models, choosing examples, searching.
-May import: evaluate, errors.
+gap        mean |difference| to Retrain over retain, forget and validation accuracy and RMIA AUC (Gap RFVP)
+reference  (|AUC - 50| beyond its interval) + (KS distance beyond its critical value) of forgotten against unseen
+           examples + (accuracy lost on unseen) + (accuracy lost on retained); no retrained model is needed
 """
 
 import math

@@ -1,7 +1,4 @@
-"""What a search found: its trials, the best of them, and their forms as JSON and tables.
-
-Belongs here: `Judged`, `Trial`, `Tuned`. Does not: searching, files. May import: nothing of regun but this room.
-"""
+"""What a search found: its trials, the best of them, and their forms as JSON and tables."""
 
 import csv
 import io

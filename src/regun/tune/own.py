@@ -1,8 +1,4 @@
-"""Tuning on a user's own model and data, in memory and without a retrained model.
-
-Belongs here: `tune_job`, the oracle-free search behind `regun.unlearn(..., tune=8)`. Does not: the store, files.
-May import: unlearning, methods, evaluate, forward, job and tune.
-"""
+"""Tuning on a user's own model and data, in memory and without a retrained model."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,15 +9,15 @@ import torch
 from regun.data.examples import Indices
 from regun.errors import DivergedError, RegunError, SettingsError
 from regun.evaluate import Signals
-from regun.forward import eval_logits
-from regun.job import Cost, Job, private_copy
 from regun.methods import Method
+from regun.runs.unlearning import Outcome, unlearn_job
+from regun.training.forward import eval_logits
+from regun.training.job import Cost, Job, private_copy
 from regun.tune.objectives import reference_score, worst
 from regun.tune.outcome import Judged
 from regun.tune.scoring import set_aside
 from regun.tune.space import Values, searchable
 from regun.tune.tuning import need_optuna, sees_heldout
-from regun.unlearning import Outcome, unlearn_job
 
 
 def tune_job(

@@ -4,8 +4,6 @@ Trial k is a function of the seed, of k and of the trials finished before it: no
 a search that was killed goes on as if it had not been. Trial 0 is the start. A finite space is walked through in a
 drawn order, without repeats. In a space with ranges the next few trials spread out evenly (a Halton sequence), and from
 then on a tree-structured Parzen estimator proposes.
-
-Belongs here: Optuna's sampler. Does not: who runs a trial. May import: tune.space, seeds.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""A finished search as files and as sections of a page: settings to use, all trials, pictures.
-
-Belongs here: `write_report`, `sections`. Does not: searching, printing. May import: tune, tuned, page, errors.
-"""
+"""A finished search as files and as sections of a page: settings to use, all trials, pictures."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,7 +14,7 @@ from regun.page.svg import Gallery
 from regun.tune.figures import front, history, importance_bars
 from regun.tune.objectives import OBJECTIVES
 from regun.tune.outcome import Tuned, trials_csv
-from regun.tuned import format_settings
+from regun.tune.settings_file import format_settings
 
 FIGURES: dict[str, tuple[Callable[[Mapping[str, Tuned]], Figure], str]] = {
     "history": (history, "Every trial and the best so far; the dashed line is the default."),

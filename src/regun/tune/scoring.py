@@ -3,8 +3,6 @@
 ReGUn trains towards its predictions on held-out examples, so the same examples cannot also judge it: forgotten ones
 would look like them whether or not anything was forgotten. Half of the held-out set is therefore set aside for scoring
 alone, class by class, and joined by the validation split, which no method sees anyway.
-
-Belongs here: index arithmetic. Does not: scores. May import: splits, seeds, errors.
 """
 
 import random

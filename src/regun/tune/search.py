@@ -2,9 +2,6 @@
 
 A trial that is running belongs to a process. If that process ends, by Ctrl-C or a kill, its trial is given up and its
 place in the search taken again, by the same process when it comes back or by another that shares the storage.
-
-Belongs here: the loop over trials. Does not: what a trial runs, which settings come next (tune.proposals).
-May import: the rest of tune.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""What a search may choose from: a method's own ranges, with the settings it starts from inside them.
-
-Belongs here: `Space` and its points. Does not: Optuna, scores. May import: methods (ranges), settings, errors.
-"""
+"""What a search may choose from: a method's own ranges, with the settings it starts from inside them."""
 
 import itertools
 import math

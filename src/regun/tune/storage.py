@@ -1,7 +1,4 @@
-"""Where a search keeps its trials while it runs: a SQLite file, a database, or a journal file.
-
-Belongs here: opening a storage from its address, with errors that help. Does not: trials. May import: errors.
-"""
+"""Where a search keeps its trials while it runs: a SQLite file, a database, or a journal file."""
 
 import re
 from collections.abc import Generator

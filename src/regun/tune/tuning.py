@@ -1,8 +1,4 @@
-"""Tuning one method on a model of the store: each trial an ordinary unlearned model, judged without test data.
-
-Belongs here: what decides a search (`Tuning`, whose inputs are its content key) and running it. Does not: Optuna
-(tune.search), formulas (tune.objectives), printing. May import: auditing, pipeline, methods, store and tune.
-"""
+"""Tuning one method on a model of the store: each trial an ordinary unlearned model, judged without test data."""
 
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
@@ -12,17 +8,17 @@ from typing import Any
 
 import torch
 
-from regun.auditing import Models, cached_signals, refuse_unfit_references
 from regun.data.examples import Data, Indices
 from regun.errors import AuditError, DivergedError, RegunError, SettingsError
 from regun.evaluate import Signals
-from regun.forward import eval_logits
-from regun.job import Budget
 from regun.methods import Method
-from regun.pipeline import Unlearning, Watch, load_model, unlearn_model
+from regun.runs.audit import Models, cached_signals, refuse_unfit_references
+from regun.runs.training import Unlearning, Watch, load_model, unlearn_model
 from regun.seeds import digest
 from regun.splits import Splits
 from regun.store import Artefact, Made, Store
+from regun.training.forward import eval_logits
+from regun.training.job import Budget
 from regun.tune.objectives import OBJECTIVE_VERSION, Scored, check_objective, gap_score, reference_score, worst
 from regun.tune.outcome import Judged, Trial, Tuned
 from regun.tune.scoring import set_aside

@@ -1,7 +1,4 @@
-"""The report of a study: one HTML file that explains itself, offline, on any screen and on paper.
-
-Belongs here: the public list. Does not: code. May import: study.report.page.
-"""
+"""The report of a study: one HTML file that explains itself, offline, on any screen and on paper."""
 
 from regun.study.report.page import build_report
 

@@ -1,8 +1,4 @@
-"""The figures of the page: gaps against the noise floor, ROC curves, confidence, learning curves.
-
-Belongs here: drawing plain numbers. Does not: where numbers come from (see closeup, numbers), the trade-off figure (see
-study.figure). May import: page.look, evaluate, matplotlib.
-"""
+"""The figures of the page: gaps against the noise floor, ROC curves, confidence, learning curves."""
 
 import math
 from collections.abc import Mapping, Sequence

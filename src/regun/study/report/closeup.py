@@ -1,8 +1,4 @@
-"""From what models answered to what the page draws: ROC curves, logits of confidence, risky examples.
-
-Belongs here: plain numbers of one close-up. Does not: drawing (see charts), HTML. May import: study.results,
-evaluate.
-"""
+"""From what models answered to what the page draws: ROC curves, logits of confidence, risky examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The folded parts of a request: risky examples, settings, costs and keys; and how the study was run.
-
-Belongs here: tables that document. Does not: results (see tables), figures. May import: study.results,
-study.report.{closeup, markup, numbers, tables}.
-"""
+"""The folded parts of a request: risky examples, settings, costs and keys; and how the study was run."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""What the page needs to know about results: a row's number over its seeds, the noise floor, verdicts, costs.
-
-Belongs here: reading `Results`, and numbers as short texts. Does not: sentences (see summary), HTML.
-May import: study.results, evaluate.
-"""
+"""What the page needs to know about results: a row's number over its seeds, the noise floor, verdicts, costs."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

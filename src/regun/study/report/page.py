@@ -1,8 +1,4 @@
-"""The report of a study: its parts in order.
-
-Belongs here: `build_report`. Does not: numbers, tables, figures (see the other files of this folder), the page's frame.
-May import: page, study.results, study.report.*.
-"""
+"""The report of a study: its parts in order."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,4 @@
-"""The figures of one request with their captions, keys and explanations.
-
-Belongs here: figures as parts of the page. Does not: drawing (see charts), tables. May import: study.figure,
-study.results, study.report.{charts, closeup, markup, numbers, svg, tables}.
-"""
+"""The figures of one request with their captions, keys and explanations."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

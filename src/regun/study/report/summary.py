@@ -1,8 +1,4 @@
-"""A forget request in plain words: who is closest to retraining, is that within the noise, what did it cost.
-
-Belongs here: sentences made of numbers. Does not: HTML, figures. May import: study.results, study.report.numbers,
-evaluate.
-"""
+"""A forget request in plain words: who is closest to retraining, is that within the noise, what did it cost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Tables of the page: the sortable one, every number, the overview of several requests, and the glossary they share.
-
-Belongs here: rows and cells as HTML. Does not: numbers themselves, figures, prose. May import: study.results,
-study.report.numbers, page.markup, evaluate.
-"""
+"""Tables of the page: the sortable one, every number, the overview of several requests, and the glossary they share."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,4 @@
-"""What weights matter for which examples.
-
-Belongs here: summed gradients, per-example and per-batch diagonal Fisher information, exact global top-share masks.
-Does not: updates. May import: job, forward, models.
-"""
+"""What weights matter for which examples."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,9 +9,9 @@ from torch.nn import functional
 
 from regun.data.examples import Batch, Indices, Inputs
 from regun.errors import RegunError
-from regun.forward import eval_batches, in_eval_mode
-from regun.job import Job
 from regun.models.calls import logits_of, twice_differentiable
+from regun.training.forward import eval_batches, in_eval_mode
+from regun.training.job import Job
 
 Named = dict[str, Tensor]
 

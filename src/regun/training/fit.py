@@ -1,9 +1,4 @@
-"""The one loop that changes weights.
-
-Belongs here: `fit` with the only `backward()` and `optimizer.step()` of the library, its gradient mask, divergence
-check and resumable snapshots. Does not: disk, scores, what a loss means.
-May import: job, streams, recipes, seeds, errors.
-"""
+"""The one loop that changes weights."""
 
 import math
 import time
@@ -16,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import SettingsError
-from regun.job import Cost, Epoch, Job, Progress, Step
-from regun.recipes import Updates, build_optimizer, resolve_precision
 from regun.seeds import derive, own_torch_rng
-from regun.streams import Stream
+from regun.training.job import Cost, Epoch, Job, Progress, Step
+from regun.training.recipes import Updates, build_optimizer, resolve_precision
+from regun.training.streams import Stream
 
 Mask = Mapping[str, Tensor]
 

@@ -1,8 +1,4 @@
-"""All that training and a method may use: the job, its steps and its running cost.
-
-Belongs here: `Job`, `Step`, `Cost`, `Budget`. Does not: loops, losses, scores.
-May import: data, models, splits, seeds, errors.
-"""
+"""All that training and a method may use: the job, its steps and its running cost."""
 
 import copy
 from collections.abc import Callable, Mapping

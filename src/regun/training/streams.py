@@ -1,8 +1,4 @@
-"""Which batches a step sees.
-
-Belongs here: all sampling of training batches. Every batch is a pure function of the job's seed and its number, so a
-run can start at any step. Does not: losses, updates. May import: job, data, seeds.
-"""
+"""Which batches a step sees."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +8,8 @@ import torch
 
 from regun.data.examples import Batch, Examples, Indices
 from regun.errors import RegunError
-from regun.job import Job
 from regun.seeds import derive, generator
+from regun.training.job import Job
 
 
 @dataclass(frozen=True)

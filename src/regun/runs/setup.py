@@ -1,8 +1,4 @@
-"""What a run is about, from text: data, model, recipe, input pipeline, split, request, budget.
-
-Belongs here: `Setup`, the usual choices where the user made none, and reading each part from its text form.
-Does not: arguments of commands, whole studies. May import: data, models, recipes, splits, job, settings, errors.
-"""
+"""What a run is about, from text: data, model, recipe, input pipeline, split, request, budget."""
 
 import json
 import re
@@ -14,11 +10,11 @@ from typing import Any
 from regun.data.catalogue import DataSpec, load_data
 from regun.data.examples import Data
 from regun.errors import SettingsError, SplitError, unknown
-from regun.job import Budget
 from regun.models import ModelSpec
-from regun.recipes import RECIPES, Recipe
 from regun.settings import bind, parse_spec
 from regun.splits import Indices, Request, Reserve, make_splits, reserve
+from regun.training.job import Budget
+from regun.training.recipes import RECIPES, Recipe
 
 UNLEARN_PRESET = {"swin": "swin-unlearn", "swin-small": "resnet"}
 """The paper unlearns without the strong augmentation it trains with."""

@@ -1,8 +1,4 @@
-"""Passes over examples that change nothing.
-
-Belongs here: logits and penultimate features of a model over an index set, in eval mode on evaluation inputs.
-Does not: gradients, scores. May import: data, models.
-"""
+"""Passes over examples that change nothing."""
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator

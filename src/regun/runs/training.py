@@ -1,8 +1,4 @@
-"""From settings to finished models: train one, take one in, unlearn from one.
-
-Belongs here: what decides a model's content key, and making the model behind it. Does not: judging models (see
-auditing), printing, arguments. May import: unlearning, methods, train, store and what is below them.
-"""
+"""From settings to finished models: train one, take one in, unlearn from one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,17 +12,17 @@ from torch.nn import functional
 
 from regun.data.examples import Data, Indices
 from regun.errors import DivergedError, StoreError
-from regun.job import Budget, Cost, Epoch, Job, Progress, Step, private_copy
 from regun.methods import Method
 from regun.models import ModelSpec, build_model
-from regun.recipes import Recipe, resolve_precision
+from regun.runs.unlearning import unlearn_job
 from regun.seeds import derive, digest
 from regun.settings import to_json
 from regun.splits import Splits
 from regun.store import Artefact, Made, Slot, Store, read_weights, state_digest
-from regun.streams import one_pass
-from regun.train import fit
-from regun.unlearning import unlearn_job
+from regun.training.fit import fit
+from regun.training.job import Budget, Cost, Epoch, Job, Progress, Step, private_copy
+from regun.training.recipes import Recipe, resolve_precision
+from regun.training.streams import one_pass
 
 
 @dataclass(frozen=True)

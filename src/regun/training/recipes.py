@@ -1,8 +1,4 @@
-"""Recipes: how weights are updated, as data.
-
-Belongs here: `Recipe` with its schedule and optimizer, and the named recipes. Does not: the loop (see train).
-May import: settings, errors.
-"""
+"""Recipes: how weights are updated, as data."""
 
 import math
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs.
-
-Belongs here: training shadow models, unlearning from each with the same method and settings, and scoring the target by
-the likelihood of its answers in the two worlds "trained on and then unlearned" and "never trained on".
-Does not: the likelihood ratio itself (see evaluate). May import: pipeline, auditing, evaluate.
-"""
+"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.auditing import cached_signals
 from regun.data.examples import Data
 from regun.errors import AuditError
 from regun.evaluate import AttackResult, Evidence, evaluate
@@ -19,12 +13,13 @@ from regun.evaluate.lira import u_lira
 from regun.evaluate.signals import FloatArray
 from regun.methods import Method
 from regun.models import ModelSpec
-from regun.pipeline import Training, Unlearning, Watch, train_model, unlearn_model
-from regun.recipes import Recipe
+from regun.runs.audit import cached_signals
+from regun.runs.training import Training, Unlearning, Watch, train_model, unlearn_model
 from regun.seeds import derive, generator
 from regun.settings import bind
 from regun.splits import Indices, Splits
 from regun.store import Artefact, Store
+from regun.training.recipes import Recipe
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
 """Tuned settings as a file: the block that `regun tune` writes, and that studies and `regun unlearn --settings` read.
 
-    [settings."0.1".regun]          # [settings.<request>.<method text before its first comma>]
-    lr = 0.05
-    w = 0.97
-
-Belongs here: reading and writing that block, and finding one entry. Does not: searching, any method's settings.
-May import: errors.
+[settings."0.1".regun]          # [settings.<request>.<method text before its first comma>]
+lr = 0.05
+w = 0.97
 """
 
 import json

@@ -1,8 +1,4 @@
-"""One unlearning run on plain objects.
-
-Belongs here: `unlearn_job` (a method on a job, watched and timed) and its `Outcome`, and keeping the best epoch by a
-validation criterion. Does not: disk, printing, scores on test data. May import: methods, job, train, forward.
-"""
+"""One unlearning run on plain objects."""
 
 import time
 from collections.abc import Callable
@@ -14,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.errors import RegunError, unknown
-from regun.forward import eval_logits
-from regun.job import Cost, Epoch, Job
 from regun.methods import Method
-from regun.train import Fitted
+from regun.training.fit import Fitted
+from regun.training.forward import eval_logits
+from regun.training.job import Cost, Epoch, Job
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""Models of the store, judged: signals once a model and split, then the evaluation.
-
-Belongs here: cached signals, cached evaluations, finding the retrained models that belong to an audit.
-Does not: any number (see evaluate), any unlearning. May import: evaluate, pipeline's models, store, forward.
-"""
+"""Models of the store, judged: signals once a model and split, then the evaluation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +10,11 @@ from regun.data.examples import Data, Examples, Indices
 from regun.errors import AuditError, NotFiniteError
 from regun.evaluate import Evaluation, NoiseFloor, Risk, evaluate, noise_floor, risk_list
 from regun.evaluate.signals import Signals
-from regun.forward import eval_logits
-from regun.pipeline import load_model
+from regun.runs.training import load_model
 from regun.seeds import digest
 from regun.splits import Splits
 from regun.store import Artefact, Made, Slot, Store
+from regun.training.forward import eval_logits
 
 EVALUATION_VERSION = 1
 """Part of every evaluation's key; raise it when a number's definition changes."""

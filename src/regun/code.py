@@ -1,0 +1,78 @@
+"""The code that decides a result, as a digest: part of the name of everything made, so that a stale result cannot exist.
+
+A digest covers the modules named and all of regun that they import, however indirectly, without comments, docstrings
+and layout. Modules whose code decides words only are left out.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from regun.seeds import digest
+
+ROOT = Path(__file__).parent
+WORDS_ONLY = {"regun.errors", "regun.settings", "regun.plugins", "regun.code"}
+
+
+@cache
+def code_digest(*modules: str) -> str:
+    """SHA-256 of these modules of regun and of all of regun that they import.
+
+    >>> code_digest("regun.splits") == code_digest("regun.splits", "regun.seeds")  # splits imports seeds
+    True
+    """
+    return digest(sorted({name: _text(name) for name in _closure(modules)}.items()))
+
+
+def _closure(modules: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name not in WORDS_ONLY:
+            found.add(name)
+            waiting += _imports(name)
+    return found
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    return tuple(name for name in _named(_tree(module)) if _path(name) is not None)
+
+
+def _named(tree: ast.Module) -> Iterator[str]:
+    """Every module of regun that is imported anywhere in the file; `from regun.a import b` may mean regun.a.b too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("regun."))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "regun":
+            if node.module != "regun":
+                yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def _text(module: str) -> str:
+    """The module's code in one normal form, docstrings left out."""
+    tree = _tree(module)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [part for part in node.body if not _is_text(part)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _tree(module: str) -> ast.Module:
+    path = _path(module)
+    if path is None:
+        raise ModuleNotFoundError(f"regun has no module {module!r}")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _path(module: str) -> Path | None:
+    place = ROOT.joinpath(*module.split(".")[1:])
+    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
