@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regun.data.adapt import Source, as_examples
-from regun.data.examples import Examples, Indices
+from regun.data.examples import Indices
 from regun.data.joined import Joined
 from regun.data.overlap import Ids, refuse_overlap
 from regun.errors import RegunError
@@ -18,10 +18,11 @@ from regun.evaluate.membership import Attack, Scorer
 from regun.evaluate.signals import Signals
 from regun.methods import get_method
 from regun.models.calls import logits_of
+from regun.runs.signals import signals_of
 from regun.runs.unlearning import Outcome, unlearn_job
 from regun.splits import Splits
-from regun.training.forward import eval_logits, in_eval_mode
-from regun.training.job import Budget, Epoch, Job, private_copy
+from regun.training.forward import in_eval_mode
+from regun.training.job import Budget, Epoch, Job, device_of, private_copy
 from regun.tune.own import tune_job
 
 
@@ -131,24 +132,11 @@ def audit(
     refuse_overlap(sources, sets, ids, check_content)
 
     def signals(one: nn.Module) -> dict[str, Signals]:
-        return {name: signals_on(one, examples, where) for name, examples in sets.items()}
+        return {name: signals_of(one, examples, device=where) for name, examples in sets.items()}
 
     truth = signals(retrain) if retrain is not None else None
     others = [signals(r) for r in references]
     return evaluate(signals(model), truth, others, attacks=attacks, bootstrap=bootstrap, seed=seed)
-
-
-def signals_on(model: nn.Module, examples: Examples, device: torch.device) -> Signals:
-    """What the model says about all of `examples`, from one pass."""
-    everything = np.arange(len(examples.labels))
-    there = model if device_of(model) == device else private_copy(model, device)
-    logits = eval_logits(there, examples, everything, device)
-    return Signals.from_logits(logits.numpy(), examples.labels, everything)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def count_classes(model: nn.Module, source: Source) -> int:

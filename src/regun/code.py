@@ -1,4 +1,4 @@
-"""The code that decides a result, as a digest: part of the name of everything made, so that a stale result cannot exist.
+"""The code that decides a result, as a digest: part of the name of all that is made, so that nothing can be stale.
 
 A digest covers the modules named and all of regun that they import, however indirectly, without comments, docstrings
 and layout. Modules whose code decides words only are left out.

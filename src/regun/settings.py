@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked all at once."""
+"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked at once."""
 
 import dataclasses
 import json

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import nn
 
-from regun.api import signals_on
 from regun.evaluate import Evaluation, Number, Signals, evaluate
 from regun.evaluate.claims import claims
 from regun.evaluate.intervals import LEVEL, Resampling
@@ -17,6 +16,7 @@ from regun.evaluate.risk import percentiles
 from regun.requests.plan import Plan, sets_of
 from regun.requests.project import Case
 from regun.requests.rule import Facts
+from regun.runs.signals import signals_of
 
 ALL, NEW = "all", "new"
 """Scopes of an audit: every record forgotten so far, and those of this request (the same in the first request)."""
@@ -40,7 +40,7 @@ class Judges:
     def signals(self, model: nn.Module) -> dict[str, Signals]:
         """What the model says of every set, once."""
         sets = sets_of(self.plan, self.case)
-        return {name: signals_on(model, examples, self.case.device) for name, examples in sets.items()}
+        return {name: signals_of(model, examples, device=self.case.device) for name, examples in sets.items()}
 
     def audit(self, signals: Sets) -> dict[str, Evaluation]:
         """The evaluation of a model by scope."""

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regun.api import count_classes, device_of
+from regun.api import count_classes
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Examples
 from regun.data.overlap import id_texts, refuse_overlap
 from regun.errors import DataError, RegunError
 from regun.plugins import find_function
 from regun.store import state_digest
+from regun.training.job import device_of
 
 UNSEEN = ("heldout", "val", "test")
 

@@ -144,6 +144,11 @@ class Job:
         return derive(self.seed, *names)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
 def private_copy(model: nn.Module, device: torch.device) -> nn.Module:
     """A deep copy on `device`, convolutions in channels_last layout (measured 1.3-1.5x faster on CPU)."""
     twin = copy.deepcopy(model).to(device)

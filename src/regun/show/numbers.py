@@ -1,0 +1,68 @@
+"""Numbers, durations and lists as people read them: the one way in which all output writes them."""
+
+import math
+from collections.abc import Iterable
+
+
+def fixed(value: float, digits: int = 2) -> str:
+    """The value with so many digits, thousands apart, never a minus zero; what it is if it is not finite.
+
+    >>> fixed(-0.001), fixed(99.996), fixed(1234.5, 1), fixed(float("nan"))
+    ('0.00', '100.00', '1,234.5', 'not finite')
+    """
+    if not math.isfinite(value):
+        return "not finite"
+    text = f"{value:,.{digits}f}"
+    return text if any(c in "123456789" for c in text) else text.removeprefix("-")
+
+
+def interval(low: float | None, high: float | None, digits: int = 1) -> str:
+    """The two ends; empty where there is no interval.
+
+    >>> interval(57.71, 82.0), interval(None, None)
+    ('57.7 to 82.0', '')
+    """
+    return "" if low is None or high is None else f"{fixed(low, digits)} to {fixed(high, digits)}"
+
+
+def duration(seconds: float) -> str:
+    """A duration for people.
+
+    >>> duration(0.04), duration(7.62), duration(75), duration(8000)
+    ('under 0.1 s', '7.6 s', '1 min 15 s', '2 h 13 min')
+    """
+    if seconds < 0.1:
+        return "under 0.1 s"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 3570:
+        whole = round(seconds)
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 and whole < 600 else "")
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+
+
+def percent(value: float) -> str:
+    """A share for people.
+
+    >>> percent(0.2), percent(7.6), percent(38.4), percent(250)
+    ('under 1 %', '8 %', '38 %', '250 %')
+    """
+    return "under 1 %" if 0 < value < 0.95 else f"{value:,.0f} %"
+
+
+def names(titles: Iterable[str], last: str = "and") -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    given = list(titles)
+    return given[0] if len(given) == 1 else f"{', '.join(given[:-1])} {last} {given[-1]}" if given else ""
+
+
+def many(count: int, one: str, several: str | None = None) -> str:
+    """`1 method`, `2 methods`."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def shortened(value: object, longest: int) -> str:
+    """Any value as text of bounded length."""
+    text = str(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
