@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import shutil
 import tempfile
 import time
@@ -21,6 +22,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
@@ -29,7 +31,7 @@ from regun.seeds import canonical_json, digest
 from regun.training.fit import Snapshot
 
 FORMAT = 1
-KINDS = ("model", "signals", "floor", "evaluation", "tuning")
+KINDS = ("model", "signals", "floor", "evaluation", "score", "tuning")
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,9 @@ class Store:
         with held:
             yield
 
-    def artefacts(self) -> list[Artefact]:
-        """Every finished artefact, newest last."""
-        found = [self.load(kind, path.name) for kind in KINDS for path in self._entries(kind)]
+    def artefacts(self, *kinds: str) -> list[Artefact]:
+        """Every finished artefact (of these kinds), newest last."""
+        found = [self.load(kind, path.name) for kind in kinds or KINDS for path in self._entries(kind)]
         return sorted(found, key=lambda a: a.manifest["created"])
 
     def verify(self) -> Findings:
@@ -219,6 +221,7 @@ class Store:
                 manifest = {
                     "format": FORMAT, "kind": kind, "key": key, "inputs": inputs, "files": files,
                     "info": made.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
+                    "machine": machine(),
                 }  # fmt: skip
                 _write_bytes(temporary / "manifest.json", _sealed(manifest))
                 self.path(kind, key).parent.mkdir(parents=True, exist_ok=True)
@@ -316,6 +319,17 @@ def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def versions() -> dict[str, str]:
     """The software that made an artefact."""
     return {name: importlib.metadata.version(name) for name in ("regun", "torch", "numpy", "safetensors")}
+
+
+def machine() -> dict[str, Any]:
+    """What made an artefact besides software: other instruction sets and numbers of threads round sums differently."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

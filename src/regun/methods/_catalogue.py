@@ -9,10 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from regun.code import code_digest
 from regun.errors import RegunError, SettingsError, unknown
 from regun.methods._contract import Needs, Search, Work
+from regun.models.calls import counting
 from regun.plugins import find_function, find_module
-from regun.seeds import digest
+from regun.seeds import digest, isolated
 from regun.settings import bind, parse_spec, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Budget, Job
@@ -42,6 +44,12 @@ class Method:
     tradeoff: Mapping[str, Any] | None = None
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
 
+    def run(self, job: Job, config: Any) -> Fitted:
+        """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
+        forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
+        with isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
+            return self.unlearn(job, config) or Fitted()
+
     def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
         """What a run on sets of these sizes will take; None for a method that does not tell."""
         if self.work is None:
@@ -65,8 +73,12 @@ class Method:
         return bind(self.config, values, self.name, bind(self.config, under, self.name))
 
     def describe(self, config: Any) -> dict[str, Any]:
-        """The method and its settings as JSON, for the content key; a user's own by the digest of its source."""
-        return {"name": self.name, "config": to_json(config), **({"source": self.source} if self.source else {})}
+        """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
+        return {"name": self.name, "config": to_json(config), "code": self.source or _own_code(self.name)}
+
+
+def _own_code(name: str) -> str:
+    return code_digest(f"regun.methods.{name}")
 
 
 def method_names() -> list[str]:

@@ -1,7 +1,8 @@
 """How a classifier is called, whoever made it."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from regun.errors import RegunError
 
 Inputs = Tensor | Mapping[str, Tensor]
 
+_METER: ContextVar[Callable[[int], None] | None] = ContextVar("regun: who counts forward passes", default=None)
+
 
 def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     """Logits (N, K) of `model` on a tensor or a mapping of tensors, from a bare tensor or an output with `.logits`.
@@ -19,6 +22,9 @@ def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     >>> logits_of(nn.Linear(4, 3), torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
+    count = _METER.get()
+    if count is not None:
+        count(_examples_in(x))
     output: object = _call(model, x)
     if isinstance(output, Mapping):
         output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
@@ -56,6 +62,16 @@ def features_of(model: nn.Module, x: Inputs) -> Tensor:
 
 
 @contextmanager
+def counting(count: Callable[[int], None] | None) -> Generator[None]:
+    """Inside, `count` is told how many examples go through each forward pass, whichever model's; None: nobody is."""
+    token = _METER.set(count)
+    try:
+        yield
+    finally:
+        _METER.reset(token)
+
+
+@contextmanager
 def twice_differentiable() -> Generator[None]:
     """Inside, attention runs in plain operations, which can be differentiated twice and mapped over examples."""
     with sdpa_kernel(SDPBackend.MATH):
@@ -71,6 +87,11 @@ class _Recorder:
     def __call__(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
         if args and isinstance(args[0], Tensor):
             self.seen[_outputs(layer)] = (layer, args[0])
+
+
+def _examples_in(x: object) -> int:
+    first = next(iter(cast("Mapping[str, Tensor]", x).values()), None) if isinstance(x, Mapping) else x
+    return len(first) if isinstance(first, Tensor) and first.ndim else 0
 
 
 def _outputs(layer: nn.Module) -> int:

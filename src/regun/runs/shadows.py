@@ -1,9 +1,15 @@
-"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs."""
+"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs.
 
-from dataclasses import dataclass
-from typing import Any
+Shadow models are trained like the base and unlearned exactly as the target was (method, settings, budget, kept epoch,
+reference, size of the forget set), and the target is scored by the likelihood of its answers in the two worlds "trained
+on and then unlearned" and "never trained on".
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from regun.data.examples import Data
@@ -11,31 +17,20 @@ from regun.errors import AuditError
 from regun.evaluate import AttackResult, Evidence, evaluate
 from regun.evaluate.lira import u_lira
 from regun.evaluate.signals import FloatArray
-from regun.methods import Method
-from regun.models import ModelSpec
 from regun.runs.audit import cached_signals
-from regun.runs.training import Training, Unlearning, Watch, train_model, unlearn_model
+from regun.runs.training import Training, Watch, train_model
+from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.seeds import derive, generator
-from regun.settings import bind
 from regun.splits import Indices, Splits
 from regun.store import Artefact, Store
-from regun.training.recipes import Recipe
 
-
-@dataclass(frozen=True)
-class Shadowed:
-    """What is audited: the method and settings that made `target` from `base`."""
-
-    base: Artefact
-    target: Artefact
-    method: Method
-    config: Any
-    data: Data
-    splits: Splits
+Chosen = npt.NDArray[np.bool_]
 
 
 def audit_by_shadows(
-    of: Shadowed,
+    target: Artefact,
+    run: Unlearning,
+    data: Data,
     store: Store,
     device: torch.device,
     *,
@@ -46,66 +41,86 @@ def audit_by_shadows(
 ) -> AttackResult:
     """U-LiRA of the forget set against validation, from `shadows` trainings and as many unlearning runs.
 
-    The candidates are the forget and validation examples. Every shadow model trains on the retain set and a random half
-    of them and then unlearns that half; the next one takes the other half, so each example is IN and OUT equally often.
+    `run` is the target's own unlearning, `data` are seen as the base saw them. The candidates are the forgotten
+    examples and as many validation examples (all, if there are fewer). Every shadow model trains on the retain set and
+    as many candidates as were forgotten, and then unlearns those; over the runs each candidate takes its turns.
     """
-    if shadows < 4 or shadows % 2:
-        raise AuditError(f"U-LiRA was asked for {shadows} shadow runs; give an even number of at least 4.")
-    if len(of.splits.val) < 2:
-        raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
-    candidates = np.sort(np.concatenate([of.splits.forget, of.splits.val]))
-    inside = np.full((shadows, len(candidates)), np.nan)
-    outside = inside.copy()
-    for number in range(shadows):
-        chosen = _half(len(candidates), number, seed)
-        shadow = _run(of, candidates[chosen], candidates[~chosen], number, seed, store, device, watch)
-        phi = cached_signals(shadow, of.data.train, candidates, store, device).true_logit
+    candidates = _candidates(run.splits, seed)
+    inside, outside = (np.full((shadows, len(candidates)), np.nan) for _ in range(2))
+    for number, chosen in enumerate(_turns(len(candidates), len(run.splits.forget), shadows, seed)):
+        shadow = _shadow(run, data, candidates, chosen, derive(seed, "shadow", number), store, device, watch)
+        phi = cached_signals(shadow, data.train, candidates, store, device).true_logit
         inside[number, chosen], outside[number, ~chosen] = phi[chosen], phi[~chosen]
-    target = cached_signals(of.target, of.data.train, candidates, store, device)
-    scores = u_lira(target.true_logit, inside, outside, pooled=shadows < 64)
-    return _judged(of, candidates, scores, store, device, bootstrap, seed)
+    said = cached_signals(target, data.train, candidates, store, device)
+    scores = u_lira(said.true_logit, inside, outside, pooled=shadows < 64)
+    return _judged(target, run.splits, data, candidates, scores, store, device, bootstrap, seed)
 
 
-def _half(count: int, number: int, seed: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """A random half of the candidates for even runs, and its complement for the run after."""
-    order = torch.randperm(count, generator=generator(seed, "shadow half", number // 2)).numpy()
-    chosen = np.zeros(count, dtype=np.bool_)
-    chosen[order[: count // 2]] = True
-    return chosen if number % 2 == 0 else ~chosen
+def _candidates(splits: Splits, seed: int) -> Indices:
+    if len(splits.val) < 2:
+        raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
+    order = torch.randperm(len(splits.val), generator=generator(seed, "shadow candidates")).numpy()
+    return np.sort(np.concatenate([splits.forget, splits.val[order[: len(splits.forget)]]]))
 
 
-def _run(
-    of: Shadowed,
-    forget: Indices,
-    unseen: Indices,
-    number: int,
+def _turns(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:
+    """Which candidates each run forgets: always `forgotten` of them, and each candidate stays out equally often.
+
+    In every round, runs leave out one part after the other of a freshly drawn order, so that after a round each
+    candidate has been out once (twice where the last part wraps around).
+    """
+    out = count - forgotten
+    rounds = -(-count // out)
+    if shadows < 2 * rounds or min(forgotten, out) < 1:
+        raise AuditError(
+            f"U-LiRA was asked for {shadows} shadow runs; with {forgotten} forgotten and {out} validation examples each "
+            f"must be left out twice, which takes at least {2 * rounds}."
+        )
+    for number in range(shadows):
+        order = torch.randperm(count, generator=generator(seed, "shadow turns", number // rounds)).numpy()
+        start = number % rounds * out
+        chosen = np.ones(count, dtype=np.bool_)
+        chosen[np.take(order, range(start, start + out), mode="wrap")] = False
+        yield chosen
+
+
+def _shadow(
+    run: Unlearning,
+    data: Data,
+    candidates: Indices,
+    chosen: Chosen,
     seed: int,
     store: Store,
     device: torch.device,
     watch: Watch | None,
 ) -> Artefact:
-    """Train on retain and `forget`, then unlearn `forget` exactly as the target was unlearned."""
-    made = of.base.inputs
-    spec = ModelSpec(made["model"]["name"], made["model"]["settings"])
-    recipe = bind(Recipe, made["recipe"], "recipe")
-    run_seed = derive(seed, "shadow", number)
-    training = Training(of.data, np.union1d(of.splits.retain, forget), spec, recipe, run_seed)
+    """Train on retain and the chosen candidates, then unlearn these exactly as the target was unlearned."""
+    forget, unseen = candidates[chosen], candidates[~chosen]
+    training = Training.of(run.base, data, trained_on=np.union1d(run.splits.retain, forget), seed=seed)
     base = train_model(training, store, device, about={"role": "shadow"}, watch=watch)
-    splits = Splits(of.splits.retain, forget, of.splits.heldout, unseen, of.splits.total)
-    unlearning = Unlearning(base, of.data, splits, of.method, of.config, run_seed)
-    return unlearn_model(unlearning, store, device, about={"shadow": number}, watch=watch)
+    splits = Splits(run.splits.retain, forget, run.splits.heldout, unseen, run.splits.total)
+    again = replace(run, base=base, splits=splits, seed=seed)
+    return unlearn_model(again, store, device, about={"shadow_of": run.base.key}, watch=watch)
 
 
 def _judged(
-    of: Shadowed, candidates: Indices, scores: FloatArray, store: Store, device: torch.device, bootstrap: int, seed: int
+    target: Artefact,
+    splits: Splits,
+    data: Data,
+    candidates: Indices,
+    scores: FloatArray,
+    store: Store,
+    device: torch.device,
+    bootstrap: int,
+    seed: int,
 ) -> AttackResult:
-    by_index = np.full(of.splits.total, np.nan)
+    by_index = np.full(splits.total, np.nan)
     by_index[candidates] = scores
 
     def u_lira_score(evidence: Evidence) -> FloatArray:
         return by_index[evidence.target.indices]
 
-    parts = {"forget": of.splits.forget, "val": of.splits.val}
-    signals = {name: cached_signals(of.target, of.data.train, part, store, device) for name, part in parts.items()}
+    parts = {"forget": splits.forget, "val": np.setdiff1d(candidates, splits.forget)}
+    signals = {name: cached_signals(target, data.train, part, store, device) for name, part in parts.items()}
     found = evaluate(signals, attacks=[u_lira_score], bootstrap=bootstrap, seed=seed, floor=False)
     return next(iter(found.attacks.values()))

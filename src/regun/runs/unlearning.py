@@ -1,19 +1,34 @@
-"""One unlearning run on plain objects."""
+"""Unlearned models: one run of a method on plain objects, and as artefacts that can be traced back to the run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.errors import RegunError, unknown
-from regun.methods import Method
-from regun.training.fit import Fitted
+from regun.data.examples import Data
+from regun.errors import RegunError, StoreError, unknown
+from regun.methods import Method, get_method
+from regun.runs.training import Watch, build_like, load_model
+from regun.seeds import derive, digest
+from regun.settings import bind
+from regun.splits import Splits
+from regun.store import Artefact, Made, Store, state_digest
 from regun.training.forward import eval_logits
-from regun.training.job import Cost, Epoch, Job
+from regun.training.job import Budget, Cost, Epoch, Job, private_copy
+from regun.training.recipes import Recipe
+
+Criterion = Callable[[Tensor, Tensor], float]
+"""Validation logits and labels to a number; the larger, the better."""
+
+CRITERIA: dict[str, Criterion] = {
+    "val_accuracy": lambda logits, y: float((logits.argmax(1) == y).double().mean()),
+    "val_loss": lambda logits, y: -float(functional.cross_entropy(logits.double(), y)),
+}
 
 
 @dataclass(frozen=True)
@@ -34,15 +49,6 @@ class Outcome:
     trials: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
-Criterion = Callable[[Tensor, Tensor], float]
-"""Validation logits and labels to a number; the larger, the better."""
-
-CRITERIA: dict[str, Criterion] = {
-    "val_accuracy": lambda logits, y: float((logits.argmax(1) == y).double().mean()),
-    "val_loss": lambda logits, y: -float(functional.cross_entropy(logits.double(), y)),
-}
-
-
 def unlearn_job(
     job: Job, method: Method, config: Any, *, keep: str = "last", criterion: str = "val_accuracy"
 ) -> Outcome:
@@ -56,7 +62,7 @@ def unlearn_job(
     watcher = _Watcher(job, criterion) if keep == "best" else None
     watched = replace(job, on_epoch=watcher) if watcher is not None else job
     started = time.perf_counter()
-    fitted = method.unlearn(watched, config) or Fitted()
+    fitted = method.run(watched, config)
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     if watcher is not None:
         watcher.restore_best()
@@ -105,3 +111,139 @@ class _Watcher:
     def restore_best(self) -> None:
         if self.best is not None:
             self.job.model.load_state_dict(self.best)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlearning:
+    """Everything that decides the weights of an unlearned model; its `inputs()` are the content key."""
+
+    base: Artefact
+    data: Data
+    splits: Splits
+    method: Method
+    config: Any
+    seed: int
+    budget: Budget | None = None
+    keep: str = "last"
+    criterion: str = "val_accuracy"
+    reference: Artefact | None = None
+
+    @classmethod
+    def of(cls, artefact: Artefact, data: Data, store: Store) -> "Unlearning":
+        """The run that made an artefact; `data` are those it saw, with the augmentation it was unlearned with."""
+        inputs, info = artefact.inputs, artefact.info
+        if "method" not in inputs:
+            raise StoreError(f"{artefact.key[:12]} is not an unlearned model, so there is no run to repeat.")
+        method = get_method(inputs["method"]["name"])
+        config = method.configure(inputs["method"]["config"])
+        if method.describe(config) != inputs["method"]:
+            raise StoreError(
+                f"the method {method.name} has changed since {artefact.key[:12]} was made, so its run cannot be "
+                f"repeated; unlearn again with today's."
+            )
+        keep, *criterion = inputs["keep"]
+        return cls(
+            base=store.load("model", info["base"]),
+            data=data,
+            splits=stored_splits(artefact, len(data.train.labels)),
+            method=method,
+            config=config,
+            seed=inputs["seed"],
+            budget=Budget.of(inputs["budget"]),
+            keep=keep,
+            criterion=criterion[0] if criterion else "val_accuracy",
+            reference=store.load("model", info["reference"]) if info["reference"] else None,
+        )
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "base": self.base.info["weights"],
+            "model": self.base.inputs["model"],
+            "num_classes": self.base.inputs["num_classes"],
+            "image_size": self.base.inputs["image_size"],
+            "data": self.data.train.digest,
+            "inputs": self.data.train.describe_inputs(),
+            "splits": self.splits.digest,
+            "method": self.method.describe(self.config),
+            "recipe": self.base.inputs.get("recipe"),
+            "budget": self.budget.to_json() if self.budget else None,
+            "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
+            "reference": self.reference.info["weights"] if self.reference else None,
+            "seed": self.seed,
+        }
+
+
+def unlearn_model(
+    run: Unlearning, store: Store, device: torch.device, *, about: Mapping[str, Any], watch: Watch | None = None
+) -> Artefact:
+    """The unlearned model, from the store or made now, saved with where it came from."""
+    base, splits, watch = run.base, run.splits, watch or Watch()
+    refuse_other_training_set(base, run.data, splits)
+    inputs = run.inputs()
+    key = store.key("model", inputs)
+
+    def make(_: object) -> Made:
+        recipe = base.inputs.get("recipe")
+        job = Job(
+            model=private_copy(load_model(base, device), device),
+            examples=run.data.train,
+            splits=splits,
+            seed=derive(key, "unlearn"),
+            device=device,
+            on_epoch=watch.on_epoch,
+            on_progress=watch.on_progress,
+            budget=run.budget,
+            reference=load_model(run.reference, device) if run.reference else None,
+            rebuild=lambda seed: build_like(base, seed),
+            recipe=bind(Recipe, recipe, "recipe") if recipe else None,
+        )
+        outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
+        state = outcome.model.state_dict()
+        info = {
+            **about,
+            "role": "unlearned",
+            "method": run.method.name,
+            "title": run.method.title,
+            "config": outcome.config,
+            "base": base.key,
+            "reference": run.reference.key if run.reference else None,
+            "data_name": run.data.name,
+            "examples": len(splits.retain),
+            "forgotten": len(splits.forget),
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "weights": state_digest(state),
+            "epochs": [vars(e) for e in outcome.epochs],
+            "cost": vars(outcome.cost),
+            "diverged": outcome.diverged,
+            "notes": outcome.notes,
+            "watched": outcome.watched,
+        }
+        indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}
+        parts = {name: torch.from_numpy(part) for name, part in indices.items()}
+        return Made({"weights": state, "splits": parts}, info)
+
+    return store.make("model", inputs, make)
+
+
+def stored_splits(artefact: Artefact, total: int) -> Splits:
+    """The splits an unlearned model was made with."""
+    parts = {name: tensor.numpy() for name, tensor in artefact.tensors("splits").items()}
+    return Splits(**parts, total=total)
+
+
+def refuse_other_training_set(base: Artefact, data: Data, splits: Splits) -> None:
+    """The base must have been trained on exactly these data's retain and forget sets."""
+    if base.inputs["data"] != data.train.digest:
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "
+            f"{data.train.digest[:12]}); give the data it was trained on."
+        )
+    if base.inputs["trained_on"] != digest(splits.base):
+        trained = base.tensors("trained_on")["indices"].numpy()
+        extra = len(np.setdiff1d(splits.forget, trained))
+        seen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on another split: {extra} of the {len(splits.forget)} "
+            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split seed "
+            f"({base.info.get('split_seed')}) and fractions."
+        )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import SettingsError
+from regun.models.calls import counting
 from regun.seeds import derive, own_torch_rng
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
@@ -61,8 +62,9 @@ def fit(
     run.resume()
     started = time.perf_counter() - job.cost.seconds
     try:
-        while run.epoch < run.epochs and not run.finished:
-            run.one_epoch()
+        with counting(lambda n: job.cost.add(forward=n)):
+            while run.epoch < run.epochs and not run.finished:
+                run.one_epoch()
     finally:
         job.cost.seconds = time.perf_counter() - started
     return run.fitted
@@ -132,7 +134,7 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        before = [b.clone() for b in self.buffers]
+        before, counted = [b.clone() for b in self.buffers], job.cost.forward
         with own_torch_rng(derive(job.seed, "layers", job.cost.steps), job.device):
             with self._autocast():
                 value = self.loss(step)
@@ -149,7 +151,8 @@ class _Run:
             self.optimizer.step()
         else:
             self.guard.step()
-        job.cost.add(steps=1, forward=step.samples_read, backward=step.samples_read)
+        uncounted = max(0, step.samples_read - (job.cost.forward - counted))  # of a model that was called directly
+        job.cost.add(steps=1, forward=uncounted, backward=step.samples_read)
         return number
 
     def _diverge(self, reason: str) -> None:
@@ -174,7 +177,8 @@ class _Run:
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
         if self.checkpoint is not None and self.epoch < self.epochs and not self.finished and self.checkpoint.due():
             self.checkpoint.save(self._snapshot())
-        self.job.on_epoch(done, self.job.model)
+        with counting(None):  # what an observer looks at is not the run's cost
+            self.job.on_epoch(done, self.job.model)
 
     def _show(self, loss: float) -> None:
         speed = self.samples / max(self.seconds, 1e-9)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from regun.data.examples import Batch, Examples, Indices, Inputs
-from regun.models.calls import features_of, logits_of
+from regun.models.calls import counting, features_of, logits_of
 
 BATCH = 256
 M = TypeVar("M", bound=nn.Module)
@@ -21,7 +21,7 @@ def eval_logits(model: nn.Module, examples: Examples, indices: Indices, device: 
     """Logits (n, K), float32 on the CPU, in the order of `indices`; long passes run with BatchNorm folded away."""
     runner = model
     if len(indices) > 2 * BATCH:
-        with in_eval_mode(model):
+        with in_eval_mode(model), counting(None):
             runner = folded(model, examples.fetch(indices[:2], device=device).x)
     return _over(runner, examples, indices, device, lambda x: logits_of(runner, x))
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regun.data.examples import Batch, Indices, Inputs
 from regun.errors import RegunError
-from regun.models.calls import logits_of, twice_differentiable
+from regun.models.calls import counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
 
@@ -30,7 +30,7 @@ def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolu
             gradients = torch.autograd.grad(loss, list(parameters.values()))
             for into, gradient in zip(total.values(), gradients, strict=True):
                 into += gradient.abs() if absolute else gradient
-            job.cost.add(forward=len(batch), backward=len(batch))
+            job.cost.add(backward=len(batch))
     return total
 
 
@@ -51,7 +51,7 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
 
     each: Callable[..., Named] = vmap(grad(loss), in_dims=(None, 0, 0), randomness="error")
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
-    with in_eval_mode(job.model), twice_differentiable():
+    with in_eval_mode(job.model), twice_differentiable(), counting(None):  # a mapped pass looks like one of one example
         for batch in eval_batches(job.examples, indices, job.device, micro_batch):
             for name, gradient in each(parameters, *_at_least_two(batch)).items():
                 total[name] += gradient[: len(batch)].square().sum(0)
@@ -71,7 +71,7 @@ def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Nam
                 total.values(), torch.autograd.grad(loss, list(parameters.values())), strict=True
             ):
                 into += gradient.double().square()
-            job.cost.add(forward=len(batch), backward=len(batch))
+            job.cost.add(backward=len(batch))
             batches += 1
     return {name: value / batches for name, value in total.items()}
 

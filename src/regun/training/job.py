@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from regun.errors import RegunError
 from regun.models.calls import logits_of
 from regun.seeds import derive
 from regun.splits import Splits
+from regun.training.recipes import Recipe
 
 
 @dataclass
@@ -42,6 +43,14 @@ class Budget:
         given = [n for n in (self.steps, self.samples) if n is not None]
         if len(given) != 1 or given[0] < 1:
             raise RegunError(f"a budget is steps=N or samples=N with N >= 1; got {self}.")
+
+    @classmethod
+    def of(cls, value: Mapping[str, int | None] | None) -> "Budget | None":
+        """The budget of its JSON form."""
+        return None if value is None else cls(**value)
+
+    def to_json(self) -> dict[str, int | None]:
+        return {"steps": self.steps, "samples": self.samples}
 
 
 class Step:
@@ -110,16 +119,17 @@ def _ignore(*_: Any) -> None:
     """An observer that does nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A private copy of a model, the data it may see, and a seed from which every random number is derived.
 
-    `reference` is a model of the user's to learn unseen behaviour from; `rebuild(seed)` makes the model afresh.
+    `reference` is a model of the user's to learn unseen behaviour from; `rebuild(seed)` makes the model afresh, and
+    `recipe` is how it was trained, where that is known.
     """
 
     model: nn.Module
     examples: Examples
-    splits: Splits | None
+    splits: Splits | None = None
     seed: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     on_epoch: Callable[[Epoch, nn.Module], None] = _ignore
@@ -127,6 +137,7 @@ class Job:
     budget: Budget | None = None
     reference: nn.Module | None = None
     rebuild: Callable[[int], nn.Module] | None = None
+    recipe: Recipe | None = None
     cost: Cost = field(default_factory=Cost)
 
     def logits(self, x: Inputs) -> Tensor:
@@ -154,7 +165,34 @@ def private_copy(model: nn.Module, device: torch.device) -> nn.Module:
     twin = copy.deepcopy(model).to(device)
     if any(p.ndim == 4 for p in twin.parameters()):
         twin = cast("nn.Module", twin.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
+        for layer in twin.modules():
+            if _breaks_in_channels_last(layer):
+                _keep_plain(layer)
     return twin
+
+
+def _breaks_in_channels_last(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether oneDNN's backward kernel for CPUs without AVX-512 writes outside its memory for this layer.
+
+    Seen with torch 2.13 in channels_last layout: 1x1 kernels with a stride above 1 and fewer than 8 input channels.
+    """
+    if not isinstance(layer, nn.Conv2d) or layer.kernel_size != (1, 1):
+        return False
+    return max(layer.stride) > 1 and layer.in_channels // layer.groups < 8
+
+
+def _keep_plain(layer: nn.Conv2d) -> None:
+    """Weight and inputs of this layer in plain layout: torch takes the channels_last way if either has it."""
+    with torch.no_grad():
+        layer.weight.data = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device).copy_(
+            layer.weight.data
+        )
+    if _plain_input not in layer._forward_pre_hooks.values():  # pyright: ignore[reportPrivateUsage]
+        layer.register_forward_pre_hook(_plain_input)
+
+
+def _plain_input(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (args[0].contiguous(), *args[1:])
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

@@ -106,9 +106,12 @@ def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
         {"params": [p for n, p in named if n in exempt], "weight_decay": 0.0},
     ]
     groups = [g for g in groups if g["params"]]
+    fused = all(
+        p.dtype in (torch.float32, torch.float64) for _, p in named
+    )  # fused on a CPU, half precision stands still
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=True)
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=fused)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=fused)
 
 
 def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: float = 1e-5) -> float:
