@@ -2,16 +2,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# a process a core, each with one thread: threads of two processes would fight for the cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# a process a core, each with one thread: threads of two processes would fight for the cores; a process that dies ends
+# the run, with a failure
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --max-worker-restart=0
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-avx2 test-all check bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/regun demo --store demo/store --out demo
 
 test: $(VENV)/ready
 	$(PYTEST)
+
+# what depends on arithmetic once more, as on a processor without AVX-512
+test-avx2: $(VENV)/ready
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/training tests/methods tests/runs tests/study \
+		tests/tune tests/requests tests/test_contract.py tests/test_methods.py tests/test_regun.py tests/test_api.py
 
 test-all: $(VENV)/ready
 	$(PYTEST) -m "slow or not slow"

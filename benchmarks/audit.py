@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from regun.data.arrays import ArrayExamples
-from regun.data.presets import pipeline
+from regun.data.catalogue import pipeline
 from regun.evaluate import Signals, evaluate
 from regun.evaluate.metrics import accuracy, divergence, entropy
 from regun.models import ModelSpec, build_model

@@ -20,7 +20,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from regun.data.augment import ColorJitter, Flip, PadCrop, as_float
-from regun.data.presets import pipeline
+from regun.data.catalogue import pipeline
 from regun.data.randaugment import RandAugment
 
 TARGET = 8.0  # crop + flip + jitter must be this many times as fast as one image at a time

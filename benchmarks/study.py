@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from regun.cli import main
-from regun.data.catalogue import FULL_SIZES
+from regun.data.catalogue import DATA_SETS
 from regun.runs.audit import Judging, Models, audit_models
 from regun.runs.training import Training, Unlearning, train_model, unlearn_model
 from regun.settings import parse_spec
@@ -43,7 +43,7 @@ def seconds(function: Callable[[], object]) -> float:
 def planning() -> None:
     def one(name: str) -> None:
         study = read_study(name)
-        plan_study(study, labels_of_size(FULL_SIZES[parse_spec(study.data)[0]][0]))
+        plan_study(study, labels_of_size(DATA_SETS[parse_spec(study.data)[0]].sizes[0]))
 
     one(builtin_names()[0])  # imports
     spent = {name: seconds(lambda n=name: one(n)) for name in PAPER}

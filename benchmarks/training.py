@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from regun.data.arrays import ArrayExamples
+from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
-from regun.data.presets import pipeline
 from regun.models import ModelSpec, build_model
 from regun.training.fit import fit
 from regun.training.job import Budget, Job, private_copy
@@ -52,7 +52,7 @@ def images(count: int) -> ArrayExamples:
 
 def our_steps(model, examples, batch: int, steps: int) -> float:
     """Seconds a step of `fit`, augmentation included."""
-    job = Job(private_copy(model, CPU), examples, None, 0, CPU, budget=Budget(steps=steps))
+    job = Job(model=private_copy(model, CPU), examples=examples, seed=0, budget=Budget(steps=steps))
     started = time.perf_counter()
     fit(job, one_pass(job, "train", np.arange(len(examples)), batch), cross_entropy(job), RECIPES["resnet18"])
     return (time.perf_counter() - started) / steps
@@ -110,7 +110,7 @@ def small_cnn(rounds: int) -> None:
     recipe = RECIPES["digits"]
     ours, bare = [], []
     for _ in range(rounds):
-        job = Job(private_copy(model, CPU), examples, None, 0, CPU, budget=Budget(steps=200))
+        job = Job(model=private_copy(model, CPU), examples=examples, seed=0, budget=Budget(steps=200))
         started = time.perf_counter()
         fit(job, one_pass(job, "train", np.arange(len(examples)), 64), cross_entropy(job), recipe)
         ours.append(time.perf_counter() - started)

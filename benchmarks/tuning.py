@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +23,16 @@ from regun.evaluate import evaluate, noise_floor
 from regun.evaluate.metrics import accuracy
 from regun.methods import Choice, read_method
 from regun.models import ModelSpec
-from regun.runs.audit import Models, cached_signals, split_signals
-from regun.runs.training import Training, Unlearning, train_model, unlearn_model
+from regun.runs.audit import cached_signals, split_signals
+from regun.runs.training import Training, train_model
+from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES
-from regun.tune import Judged, Space, Tuning, tune_method
+from regun.tune import Search, Space, Tried, search
 from regun.tune.objectives import gap_score, reference_score
+from regun.tune.proposals import Proposals, run_trials
 
 CPU = torch.device("cpu")
 METHODS = (
@@ -74,32 +75,35 @@ class Ground:
         kept = reserve(self.data.train.labels, seed)
         self.splits = make_splits(self.data.train.labels, Request.random(0.1), kept)
         self.base = self.train(kept.base, seed, "base")
-        retrain, *references = [self.train(self.splits.retain, s, "retrain") for s in range(seed, seed + 5)]
-        self.models = Models(self.base, retrain, tuple(references))
-        self.truth, *self.others = [self.signals(a) for a in (retrain, *references)]
+        self.retrain, *self.references = [self.train(self.splits.retain, s, "retrain") for s in range(seed, seed + 5)]
+        self.truth, *self.others = [self.signals(a) for a in (self.retrain, *self.references)]
 
     def train(self, indices, training_seed, role):
-        training = Training(self.data, indices, ModelSpec("cnn"), RECIPES["digits"], training_seed)
+        model, recipe = ModelSpec("cnn"), RECIPES["digits"]
+        training = Training(data=self.data, trained_on=indices, model=model, recipe=recipe, seed=training_seed)
         return train_model(training, self.store, CPU, about={"role": role})
 
     def signals(self, artefact):
         return split_signals(artefact, self.data, self.splits, self.store)
 
-    def unlearn(self, method, config):
-        run = Unlearning(self.base, self.data, self.splits, method, config, self.seed, self.budget)
-        return unlearn_model(run, self.store, CPU, about={})
+    def run(self, method, config) -> Unlearning:
+        where = {"base": self.base, "data": self.data, "splits": self.splits}
+        return Unlearning(**where, method=method, config=config, seed=self.seed, budget=self.budget)
 
     def judge(self, method, config) -> dict:
-        artefact = self.unlearn(method, config)
+        artefact = unlearn_model(self.run(method, config), self.store, CPU, about={})
         if artefact.info["diverged"]:
             return {"gap_rftp": 100.0, "gap_rfvp": 100.0}
         found = evaluate(self.signals(artefact), self.truth, self.others, attacks=["rmia"], bootstrap=0, floor=False)
         return {name: found.values()[name] for name in ("gap_rftp", "gap_rfvp")}
 
-    def tune(self, method, start, objective, trials):
-        where = (self.base, self.data, self.splits)
-        return tune_method(*where, method, start, self.models, self.store, CPU,
-                           objective=objective, trials=trials, seed=self.seed, budget=self.budget)  # fmt: skip
+    def search(self, method, start, objective, trials) -> Search:
+        space, judges = (
+            Space.of(method, start, "resnet"),
+            {"retrain": self.retrain, "references": tuple(self.references)},
+        )
+        run = self.run(method, start)
+        return Search(run=run, space=space, objective=objective, trials=trials, seed=self.seed, **judges)
 
 
 def one_seed(args: argparse.Namespace, seed: int) -> dict:
@@ -108,7 +112,7 @@ def one_seed(args: argparse.Namespace, seed: int) -> dict:
         method, start = read_method(name)
         row = {"default": {"values": {}, **ground.judge(method, start)}}
         for objective in ("reference", "gap"):
-            tuned = ground.tune(method, start, objective, args.trials)
+            tuned = search(ground.search(method, start, objective, args.trials), ground.store, CPU)
             config = method.configure({**vars(start), **tuned.best_values})
             scores = {"score": tuned.best_score, "default_score": tuned.default_score, "trials": len(tuned.trials)}
             row[objective] = {"values": tuned.best_values, **scores, **ground.judge(method, config)}
@@ -165,32 +169,27 @@ def surface(ground: Ground, name: str):
 
 def compare_samplers(args: argparse.Namespace) -> None:
     """What is left of the way from a grid's median to its best after so many trials, in percent."""
-    import optuna
-    from optuna.samplers import GPSampler, RandomSampler, TPESampler
-
-    from regun.tune.search import Plan, search
-
-    class Random(RandomSampler):
-        def sample_relative(self, study, trial, search_space):
-            return {n: self.sample_independent(study, trial, n, d) for n, d in search_space.items()}
+    from optuna.samplers import GPSampler, RandomSampler
 
     ground = Ground(args, args.seeds[0])
     surfaces = [
         surface(ground, n) for n in ("regun", "regun@wide_retain", "salun", "neggrad_plus", "l1_sparse", "scrub")
     ]
     kinds = {
-        "random": (1, Random),
-        "even spread": (99, Random),
-        **{f"TPE after {k}": (k, lambda seed: TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=1)) for k in (4, 6, 10)},
-        **{f"GP after {k}": (k, lambda seed: GPSampler(seed=seed, n_startup_trials=1)) for k in (6,)},
-    }  # fmt: skip
-    for name, (spread, inner) in kinds.items():
+        "random": (1, lambda seed: RandomSampler(seed=seed)),
+        "even spread": (99, None),
+        **{f"TPE after {k}": (k, None) for k in (4, 6, 10)},
+        "GP after 6": (6, lambda seed: GPSampler(seed=seed, n_startup_trials=1)),
+    }
+    for name, (spread, sampler) in kinds.items():
         left: dict[int, list[float]] = {10: [], 20: [], 40: []}
         for (space, at, best, median), seed in itertools.product(surfaces, range(args.samplers)):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                plan = Plan("samplers", space, max(left), seed, inner=inner, spread=spread)
-                found = search(plan, lambda v, at=at: Judged(at(v), 0, 0), optuna.storages.InMemoryStorage())
+
+            def attempt(number, values, at=at) -> Tried:
+                return Tried(number=number, values=values, score=at(values), forgetting=0.0, utility=0.0)
+
+            proposals = Proposals(space=space, seed=seed, spread=spread, sampler=sampler)
+            found = run_trials(proposals, max(left), attempt)
             for count, values in left.items():
                 values.append(100 * (min(t.score for t in found[:count]) - best) / (median - best))
         print(f"{name:12}", "  ".join(f"{count} trials: {np.mean(v):4.1f}" for count, v in left.items()), flush=True)
@@ -230,9 +229,8 @@ def compare_forms(args: argparse.Namespace) -> None:
     settings = 0
     for name in (m for m in args.methods if m != "ssd"):
         method, start = read_method(name)
-        run = Unlearning(ground.base, ground.data, ground.splits, method, start, ground.seed, ground.budget)
-        tuning = Tuning(run, Space.of(method, start, "resnet"), "reference", 1, ground.seed)
-        found = [f for f in (form_parts(ground, tuning, values) for values in grid(tuning.space)) if f]
+        order = ground.search(method, start, "reference", 1)
+        found = [f for f in (form_parts(ground, order, values) for values in grid(order.space)) if f]
         settings += len(found)
         gaps = np.array([gap for gap, _ in found])
         for form, score in FORMS.items():
@@ -245,12 +243,12 @@ def compare_forms(args: argparse.Namespace) -> None:
         print(f"{form:22} beyond the best {np.mean(values):.2f}, at most {np.max(values):.2f}; rank correlation {np.mean(ranks[form]):.2f}")  # fmt: skip
 
 
-def form_parts(ground: Ground, tuning: Tuning, values: dict) -> tuple[float, dict] | None:
+def form_parts(ground: Ground, order: Search, values: dict) -> tuple[float, dict] | None:
     """Gap RFVP and the parts of the objective `reference` of one setting; None if it diverged."""
-    artefact = unlearn_model(tuning.trial(values), ground.store, CPU, about={})
+    artefact = unlearn_model(order.trial(values), ground.store, CPU, about={})
     if artefact.info["diverged"]:
         return None
-    splits, unseen = ground.splits, tuning.scored_on
+    splits, unseen = ground.splits, order.judged_on["unseen"]
 
     def on(model, **parts):
         return {name: cached_signals(model, ground.data.train, part, ground.store) for name, part in parts.items()}

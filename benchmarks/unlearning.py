@@ -18,8 +18,8 @@ import torch
 from torch.nn import functional
 
 from regun.data.arrays import ArrayExamples
+from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
-from regun.data.presets import pipeline
 from regun.methods import _attack, amun, get_method, method_names, neggrad_plus, regun
 from regun.methods._attack import Attack, find
 from regun.models import ModelSpec, build_model
@@ -51,7 +51,7 @@ def image_job(width: int, count: int = 6000) -> Job:
     examples = ArrayExamples(pixels, labels, 10, pipeline("resnet", "cifar10"))
     model = build_model(ModelSpec("resnet18", {"width": width}), 10, (3, 32, 32), 0)
     splits = make_splits(labels, Request.random(0.1), reserve(labels, 0))
-    return Job(private_copy(model, CPU), examples, splits, 0, CPU)
+    return Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
 
 
 def reference_target(width: int, rounds: int) -> None:
@@ -81,7 +81,7 @@ def reference_target(width: int, rounds: int) -> None:
 def trained_digits() -> tuple[torch.nn.Module, ArrayExamples]:
     examples = load_digits(pipeline("digits", "digits")).train
     model = build_model(ModelSpec("cnn"), 10, (1, 8, 8), 0)
-    job = Job(private_copy(model, CPU), examples, None, 0, CPU)
+    job = Job(model=private_copy(model, CPU), examples=examples, seed=0)
     base = reserve(examples.labels, 0).base
     stream = one_pass(job, "train", base, 64)
     recipe = replace(RECIPES["digits"], epochs=20)
@@ -91,7 +91,7 @@ def trained_digits() -> tuple[torch.nn.Module, ArrayExamples]:
 
 def attack(model, examples, rounds: int) -> None:
     splits = make_splits(examples.labels, Request.random(0.5), reserve(examples.labels, 0))
-    job = Job(private_copy(model, CPU), examples, splits, 0, CPU)
+    job = Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
     batch = examples.fetch(splits.forget)
     view, _ = amun._view(job, batch, "pixel")
     config = amun.Config()
@@ -121,7 +121,7 @@ def all_steps(view, y, how: Attack, rounds: int) -> None:
 
 
 def fisher(model, examples) -> None:
-    job = Job(private_copy(model, CPU), examples, None, 0, CPU)
+    job = Job(model=private_copy(model, CPU), examples=examples, seed=0)
     fisher_by_example(job, np.arange(64))
     rows = []
     for count in (160, 320, 640, 1280):
@@ -142,7 +142,7 @@ def cost_by_fraction(model, examples) -> None:
         cells = []
         for fraction in (0.01, 0.1, 0.5):
             splits = make_splits(examples.labels, Request.random(fraction), kept)
-            job = Job(private_copy(model, CPU), examples, splits, 0, CPU)
+            job = Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
             taken = seconds(lambda job=job, method=method, config=config: method.unlearn(job, config), 1)
             samples = job.cost.forward + job.cost.backward
             cells.append(f"{samples:9,d} {taken:7.2f} s {1e6 * taken / samples:5.0f} us")

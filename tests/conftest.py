@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-for folder in (".", "study"):
+for folder in (".", "study", "show"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile("ci", derandomize=True)

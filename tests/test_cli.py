@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ import torch
 
 from regun.cli import main
 from regun.cli.parser import build_parser
-from regun.cli.terminal import Display, duration, table
+from regun.cli.terminal import Display
 from regun.data.catalogue import DATA_SETS, DataSpec, load_data
+from regun.evaluate import VERDICTS
 from regun.methods import method_names
 from regun.splits import Reserve, reserve
 from regun.store import Made, Store, state_digest
@@ -35,6 +37,23 @@ def net(num_classes, image_size, hidden: int = 8):
 
 def wrong(num_classes):
     return 3
+"""
+OWN_FILE = """
+import numpy as np
+
+def mean_confidence(splits, retrain):
+    "How sure the model is of its answers on forgotten examples."
+    return 100 * float(np.exp(splits["forget"].log_probs).max(1).mean())
+
+def largest(evidence):
+    "The highest log-probability."
+    return evidence.target.log_probs.max(1)
+
+def broken(splits, retrain):
+    raise ZeroDivisionError("oh")
+
+def leaving(evidence):
+    raise SystemExit(0)
 """
 METHOD_FILE = """
 import torch
@@ -75,6 +94,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "net.py").write_text(MODEL_FILE)
     (folder / "broken.py").write_text("1 / 0")
     (folder / "method.py").write_text(METHOD_FILE)
+    (folder / "own.py").write_text(OWN_FILE)
     (folder / "weights.pt").write_bytes(b"\x80\x04")
     (folder / "junk.safetensors").write_bytes(b"not safetensors at all")
     (folder / "hf").mkdir()
@@ -94,7 +114,7 @@ def split() -> Reserve:
 
 
 def artefacts(store: Path, kind: str) -> list:
-    return [a for a in Store(store).artefacts() if a.kind == kind]
+    return Store(store).artefacts(kind)
 
 
 @pytest.fixture
@@ -206,14 +226,17 @@ def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path)
     assert artefact.tensors("splits")["forget"].tolist() == sorted(split().pool[:36].tolist())
 
 
-def test_unlearn_from_a_file_is_unlearn_from_the_store(run, base: str, home: Path) -> None:
-    """Named by content: the same weights, data, split and method are the same run."""
-    file = str(home / "base.safetensors")
-    more = ("--data", DATA, "--model", "cnn")
+def test_unlearn_from_a_file_of_weights(run, base: str, home: Path) -> None:
+    """Named by content: the same weights, data, split and method are the same run, wherever the file lies."""
+    shutil.copy(home / "base.safetensors", home / "copy.safetensors")
+    words = ("--forget", "0.1", *FINETUNE, "--data", DATA, "--model", "cnn", "--json")
+    one, two = (
+        parsed(run("unlearn", "--base", str(home / name), *words)) for name in ("base.safetensors", "copy.safetensors")
+    )
+    assert (one["key"], one["weights"]) == (two["key"], two["weights"])
     ours = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))
-    theirs = parsed(run("unlearn", "--base", file, "--forget", "0.1", *FINETUNE, *more, "--json"))
-    assert (theirs["key"], theirs["weights"]) == (ours["key"], ours["weights"])
-    assert Store(home / "store").find(theirs["base"]).info["role"] == "imported"
+    assert one["accuracy"]["before"] == ours["accuracy"]["before"]
+    assert Store(home / "store").find(one["base"]).info["role"] == "imported"
 
 
 def test_a_budget_is_met_and_the_best_epoch_can_be_kept(run, base: str, home: Path) -> None:
@@ -235,6 +258,107 @@ def test_a_method_of_the_user_s_own(run, base: str, home: Path) -> None:
     before = Store(home / "store").find(base).tensors("weights")
     after = Store(home / "store").find(report["key"]).tensors("weights")
     assert torch.equal(after["features.0.weight"], before["features.0.weight"] / 2)
+
+
+# -------------------------------------------------------------------------------------------------------------- audit
+
+
+@pytest.fixture(scope="module")
+def judged(home: Path) -> dict[str, str]:
+    """Keys of an unlearned model and of three retrained without the same examples, in the store of `home`."""
+    store = str(home / "store")
+    for seed in ("0", "1", "2"):
+        assert main(["train", *TINY, "--without", "0.1", "--seed", seed, "--store", store, "--quiet"]) == 0
+    base = next(a.key for a in artefacts(home / "store", "model") if a.info["role"] == "base" and not a.inputs["seed"])
+    assert main(["unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--store", store]) == 0
+    models = artefacts(home / "store", "model")
+    retrained = {str(a.inputs["seed"]): a.key for a in models if a.info.get("without") == "0.1"}
+    return {**retrained, "unlearned": next(a.key for a in models if a.info.get("request") == "0.1")}
+
+
+AUDIT = ("--bootstrap", "20", "--threads", "1")
+
+
+def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict[str, str]) -> None:
+    code, out, err = run("audit", judged["unlearned"], *AUDIT)
+    assert code == 0, err
+    assert (
+        f"audit: against retrained model {judged['0'][:12]}, references: {judged['1'][:12]}, {judged['2'][:12]}" in err
+    )
+    assert out.startswith("Fine-tune: 36 examples to forget\n") or ": 36 examples to forget\n" in out
+    head = out.splitlines()[1]
+    assert [word.strip() for word in head.split("  ") if word] == [
+        *("number", "value", "95 % interval", "Retrain", "distance", "noise floor", "verdict")
+    ]
+    assert any(f"Verdict on Gap RFTP: {words.phrase} ({words.meaning})." in out for words in VERDICTS.values())
+    report = parsed(run("audit", judged["unlearned"], *AUDIT, "--json", "--quiet"))
+    assert report["models"] == {
+        "target": judged["unlearned"],
+        "retrain": judged["0"],
+        "references": [judged["1"], judged["2"]],
+    }
+    assert report["u_lira"] is None
+
+
+def test_any_model_of_the_store_can_be_audited(run, judged: dict[str, str], base: str) -> None:
+    """A retrained model knows what it was trained without; a base must be told what it should have forgotten."""
+    retrained = parsed(run("audit", judged["1"], *AUDIT, "--json", "--quiet"))
+    assert retrained["models"]["references"] == [judged["2"]]
+    assert retrained["models"]["retrain"] == judged["0"]
+    told = parsed(run("audit", base, "--forget", "0.1", *AUDIT, "--json", "--quiet"))
+    assert told["models"]["retrain"] == judged["0"]
+    alone = parsed(run("audit", judged["unlearned"], "--alone", *AUDIT, "--json", "--quiet"))
+    assert alone["models"]["retrain"] is None
+    assert alone["models"]["references"] == []
+    named = ("--retrain", judged["2"], "--references", f"{judged['0']},{judged['1']}")
+    chosen = parsed(run("audit", judged["unlearned"], *named, *AUDIT, "--json", "--quiet"))
+    assert chosen["models"]["references"] == [judged["0"], judged["1"]]
+
+
+def test_attacks_and_metrics_of_the_user_s_own_are_shown(run, judged: dict[str, str], home: Path) -> None:
+    own = ("--metrics", f"{home}/own.py:mean_confidence", "--attacks", f"smia,{home}/own.py:largest")
+    code, out, err = run("audit", judged["unlearned"], *own, *AUDIT)
+    assert code == 0, err
+    assert "mean confidence: How sure the model is of its answers on forgotten examples. Good: Retrain's value." in out
+    assert "largest AUC" in out
+    numbers = parsed(run("audit", judged["unlearned"], *own, *AUDIT, "--json", "--quiet"))["numbers"]
+    assert 10 <= numbers["mean_confidence"][0] <= 100
+    assert "largest_auc" in numbers
+    assert "entropy_auc" not in numbers
+
+
+def test_the_risk_list_is_written_whole(run, judged: dict[str, str], tmp_path: Path) -> None:
+    for name in ("risks.csv", "risks.json"):
+        assert run("audit", judged["unlearned"], *AUDIT, "--risks", str(tmp_path / name))[0] == 0
+    assert len((tmp_path / "risks.csv").read_text().splitlines()) == 36 + 1
+    assert len(json.loads((tmp_path / "risks.json").read_text())) == 36
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["risks.csv", "risks.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metrics", "{home}/own.py:broken"], "the metric 'broken' failed: ZeroDivisionError: oh"),
+        (["--attacks", "{home}/own.py:leaving"], "the attack 'leaving' failed: SystemExit: 0"),
+        (["--attacks", "smiaa"], "unknown attack 'smiaa'. Did you mean 'smia'?"),
+        (["--metrics", "forget_ac"], "unknown metric 'forget_ac'. Did you mean"),
+        (["--risks", "risks.txt"], "--risks is risks.txt; give a file that ends in .csv or .json."),
+        (["--risks", "{home}/no/risks.csv"], "cannot write {home}/no/risks.csv: No such file or directory."),
+        (["--model", "cnn"], "--model: the model "),
+    ],
+)
+def test_bad_wishes_of_an_audit_are_said(
+    run, judged: dict[str, str], home: Path, words: list[str], message: str
+) -> None:
+    code, out, err = run("audit", judged["unlearned"], *AUDIT, *(word.format(home=home) for word in words))
+    assert (code, out) == (2, "")
+    assert message.format(home=home) in err
+
+
+def test_shadows_need_a_model_that_regun_unlearned(run, judged: dict[str, str], base: str) -> None:
+    code, _, err = run("audit", base, "--forget", "0.1", "--shadows", "8", *AUDIT)
+    assert code == 2
+    assert "--shadows repeats training and unlearning; give a model that regun trained and unlearned." in err
 
 
 # -------------------------------------------------------------------------------------------------------------- lists
@@ -339,13 +463,29 @@ BAD: list[tuple[list[str], str]] = [
     ([*UNLEARN, "--base", "{base}", "--budget", "foo"], "--budget is 'foo'; give steps=N or samples=N with a whole"),
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=²"], "--budget is 'steps=²'; give steps=N or samples=N"),
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=0"], "a budget is steps=N or samples=N with N >= 1"),
+    # sizes that no machine has
+    (["train", "--model", "cnn,width=1e9"], "cnn with {{'width': '1e9'}} has more than 2,000,000,000 parameters"),
+    (["train", "--model", "cnn,width=" + "9" * 20], "cnn.width is '99999999999999999999'; give a whole number below"),
+    (["train", "--model", "cnn,width=" + "9" * 4400], "(4400 characters); give a whole number below 2**63."),
+    (["train", "--model", "vit,depth=100000000"], "vit.depth is 100000000; the most allowed is 1000."),
+    (["train", "--model", "mlp,depth=100000000"], "mlp.depth is 100000000; the most allowed is 1000."),
+    (["train", "--model", "mlp,hidden=1e9"], "has more than 2,000,000,000 parameters"),
+    ([*UNLEARN, "--base", "{base}", "--budget", "steps=" + "9" * 4400], "give steps=N or samples=N with a whole"),
+    (["train", "--recipe", "digits,epochs=" + "9" * 5000], "(5000 characters); give a whole number below 2**63."),
+    (["train", "--data", "digits,limit=1e400"], "data.limit is '1e400'; give a whole number."),
     # the machine
     (["train", "--device", "tpux"], "device 'tpux' cannot be used (Expected one of cpu, cuda"),
     (["train", "--device", "meta"], "device 'meta' cannot be used (Cannot copy out of meta tensor; no data!); use cpu"),
     (["train", "--device", "hpu"], "device 'hpu' cannot be used"),
     (["train", "--threads", "0"], "--threads is 0; give at least 1."),
     (["train", "--snapshot-seconds", "-1"], "the time between snapshots is -1.0 seconds; give 0 or more."),
-    (["train", "--store", "{home}/file/x"], "/file/x as a store (Not a directory); name a directory you may write to."),
+    (["train", "--store", "{home}/file/x"], "/file/x as a store (Not a directory); name a new or empty directory that"),
+    (["train", "--store", "{home}"], "{home} as a store (it holds "),
+    (
+        ["train", "--store", "{home}/" + "x" * 5000],
+        "xxx... as a store (File name too long); name a new or empty directo",
+    ),
+    (["train", "--threads", "9" * 18], "--threads is 999999999999999999; give at most 1,024."),
     # data and models from outside
     (["train", "--data", "cifar10"], "the data set cifar10 needs its folder: give root=FOLDER (or --data-dir FOLDER)."),
     (["train", "--data", "cifar10", "--data-dir", "{home}/no"], "no CIFAR-10 in {home}/no: it does not exist."),
@@ -371,6 +511,8 @@ BAD: list[tuple[list[str], str]] = [
         [*UNLEARN, "--base", "{base}", "--method", "{home}/method.py"],
         "the method file {home}/method.py lacks Config and unlearn",
     ),
+    ([*UNLEARN, "--base", "{base}", "--method", "os.path:join"], "the method os.path:join failed: TypeError: expected"),
+    ([*UNLEARN, "--base", "{base}", "--method", "sys:exit"], "the method sys:exit failed: SystemExit: "),
     ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py:halv"], "method.py 'halv'. Did you mean 'halve'?"),
     # requests
     ([*TRAIN, "--without", "some"], "cannot read 'some' as a request; write 0.1, stratified:0.1, class:3/5, class:3=0"),
@@ -434,7 +576,7 @@ BAD: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args) for args, _ in BAD])
+@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args)[:120] for args, _ in BAD])
 def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, base: str, capsys) -> None:
     before = {p: p.stat().st_mtime_ns for p in (home / "store/artefacts/model").iterdir()}
     filled = [arg.format(home=home, base=base) for arg in args]
@@ -455,7 +597,16 @@ def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, b
     [
         ([], "the following arguments are required: COMMAND"),
         (["trian"], "invalid choice: 'trian'"),
-        (["train", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
+        (["train", "--seed", "x"], "argument --seed: give a whole number, not 'x'"),
+        (
+            ["train", "--seed", "9" * 4400],
+            "--seed: give a whole number, not '99999999999999999999...' (4400 characters)",
+        ),
+        (["train", "--max-steps", "1e3"], "argument --max-steps: give a whole number, not '1e3'"),
+        (["audit", "x", "--bootstrap", "9" * 30], "--bootstrap: give a whole number from 0 to 1,000,000, not '9999"),
+        (["audit", "x", "--shadows", "-1"], "argument --shadows: give a whole number from 0 to 10,000, not '-1'"),
+        (["store", "gc", "--partial-days", "-1"], "argument --partial-days: give a number from 0, not '-1'"),
+        (["store", "gc", "--partial-days", "nan"], "argument --partial-days: give a number from 0, not 'nan'"),
         (["train", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["unlearn", "--base", "x"], "the following arguments are required: --forget"),
         (["unlearn", "--base", "x", "--forget", "0.1", "--keep", "worst"], "invalid choice: 'worst'"),
@@ -547,21 +698,6 @@ def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -
 # ------------------------------------------------------------------------------------------------ what people see
 
 
-def test_durations_are_said_as_people_do() -> None:
-    said = [duration(seconds) for seconds in (0, 59.4, 59.6, 3599, 3600, 90_061)]
-    assert said == ["0 s", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "25 h 01 min"]
-
-
-def test_columns_line_up_numbers_to_the_right() -> None:
-    shown = table(["name", "%", "what"], [["a", "9.50", "x"], ["longer", "100.00", ""]])
-    assert shown.splitlines() == [
-        "name         %  what",
-        "--------------------",
-        "a         9.50  x",
-        "longer  100.00",
-    ]
-
-
 def test_progress_is_one_line_on_a_terminal_and_few_lines_elsewhere(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     def show(display: Display) -> str:
         for step in (1, 2, 3):
@@ -571,8 +707,8 @@ def test_progress_is_one_line_on_a_terminal_and_few_lines_elsewhere(capsys, monk
         display.close()
         return capsys.readouterr().err
 
-    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 images/s  1 min 01 s left"
-    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 images/s  0 s left"
+    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 images/s  1 min 1 s left"
+    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 images/s  under 0.1 s left"
     assert show(Display("train")).splitlines() == [first, last, "train: done"]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     live = show(Display("train"))
@@ -617,14 +753,6 @@ sys.exit(f"imported {heavy}" if heavy else 0)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "usage: regun" in done.stdout
-
-
-def test_a_reader_who_leaves_early_is_no_error() -> None:
-    command = [sys.executable, "-m", "regun.cli", "models"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.close()
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, b"")
 
 
 def test_a_diverged_run_is_saved_said_and_does_not_fail(

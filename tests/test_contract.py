@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
-from regun.data.presets import pipeline
 from regun.data.tensors import TensorExamples
 from regun.methods import get_method, method_names
 from regun.models import ModelSpec, build_model
@@ -90,11 +90,11 @@ def test_contract(name: str, kind: str) -> None:
     for _ in range(2):
         watched = Watched(examples)
         job = Job(
-            private_copy(model, DEVICE),
-            watched,
-            SPLITS,
-            7,
-            DEVICE,
+            model=private_copy(model, DEVICE),
+            examples=watched,
+            splits=SPLITS,
+            seed=7,
+            device=DEVICE,
             budget=Budget(steps=3),
             rebuild=lambda s: MODELS[kind]()[0],
         )
@@ -119,7 +119,7 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     method = get_method("finetune")
     config = method.configure({"epochs": 4, "lr": 0.05, "batch_size": 64})
     watched = Watched(examples)
-    job = Job(private_copy(model, DEVICE), watched, SPLITS, 7, DEVICE)
+    job = Job(model=private_copy(model, DEVICE), examples=watched, splits=SPLITS, seed=7)
     outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss")
     scores = [h["val_loss"] for h in outcome.watched]
     assert len(scores) == 4
@@ -141,7 +141,7 @@ def test_the_planned_work_is_the_work_done(name: str, fraction: float) -> None:
     method = get_method(name)
     few = {k: v for k, v in {"epochs": 2, "batch_size": 100, "ascent_epochs": 1}.items() if k in vars(method.config())}
     config = method.configure({**SMALL.get(name, {}), **few}, None)
-    job = Job(private_copy(MODELS["cnn"]()[0], DEVICE), DIGITS, splits, 1, DEVICE)
+    job = Job(model=private_copy(MODELS["cnn"]()[0], DEVICE), examples=DIGITS, splits=splits, seed=1)
     cost = unlearn_job(job, method, config).cost
     planned = method.planned(config, len(splits.forget), len(splits.retain))
     assert planned is not None

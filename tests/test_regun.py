@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from regun.errors import RegunError
-from regun.methods import regun
+from regun.methods import get_method, regun
 from regun.methods._reference import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.seeds import generator
 from regun.training.forward import eval_features, eval_logits
@@ -255,7 +255,7 @@ def test_batchnorm_policies(policy: str) -> None:
 
 def test_retain_and_forget_batches_have_their_own_sizes() -> None:
     job = job_for(mlp(), blobs())
-    regun.unlearn(job, regun.Config(batch_size=4, retain_batch=20, epochs=2))
+    get_method("regun").run(job, regun.Config(batch_size=4, retain_batch=20, epochs=2))
     steps = 2 * -(-len(job.indices("forget")) // 4)
     assert job.cost.steps == steps
     retain = sum(20 if n % 4 < 3 else 15 for n in range(steps))  # 75 = 3 x 20 + 15

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regun.errors import SettingsError
-from regun.settings import bind, check, noun_of, parse_spec, setting, to_json
+from regun.errors import RegunError, SettingsError
+from regun.settings import bind, check, noun_of, parse_spec, read_json, read_toml, setting, to_json
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ def test_values_are_read_as_their_field_says(key: str, text: object, value: obje
         ("timer", "soon", "oven.timer is 'soon'; give a whole number."),
         ("timer", "0", "oven.timer is 0; the least allowed is 1. (when to ring)"),
         ("degree", "1", "unknown setting of oven 'degree'. Did you mean 'degrees'?"),
+        ("minutes", "9" * 20, "oven.minutes is '99999999999999999999'; give a whole number below 2**63."),
+        ("minutes", "-" + "9" * 4400, "(4401 characters); give a whole number below 2**63."),
+        ("minutes", 2**63, "oven.minutes is 9223372036854775808; give a whole number below 2**63."),
+        ("minutes", "1e19", "oven.minutes is '1e19'; give a whole number below 2**63."),
+        ("trays", [1, 10**20], "oven.trays is [1, 100000000000000000000]; give a whole number below 2**63."),
         ("zzzzzz", "1", "unknown setting of oven 'zzzzzz'. Known: degrees, fan, label, minutes, mode, timer, trays."),
     ],
 )
@@ -111,6 +116,14 @@ def test_a_bad_value_is_named_with_what_is_allowed(key: str, value: object, mess
         ({"timer": "soon"}, "oven.timer is 'soon'; give a whole number. (when to ring)"),
         ({"timer": 2.5}, "oven.timer is 2.5; give a whole number. (when to ring)"),
         ({"label": 3}, "oven.label is 3; give text. (what is in it)"),
+        (
+            {"minutes": 10**5000},
+            "oven.minutes is a number of thousands of digits; give a whole number below 2**63. (how long)",
+        ),
+        (
+            {"trays": (2**63,)},
+            "oven.trays is (9223372036854775808,); give a whole number below 2**63. (which trays are used)",
+        ),
     ],
 )
 def test_objects_made_in_code_are_checked_as_well(values: dict, message: str) -> None:
@@ -151,11 +164,11 @@ def test_a_field_without_default_must_be_given() -> None:
 ovens = st.builds(
     Oven,
     degrees=st.floats(0, 300),
-    minutes=st.integers(1, 2**70),
+    minutes=st.integers(1, 2**63 - 1),
     fan=st.booleans(),
     mode=st.sampled_from(["bake", "grill"]),
-    trays=st.lists(st.integers(), max_size=4).map(tuple),
-    timer=st.none() | st.integers(min_value=1),
+    trays=st.lists(st.integers(1 - 2**63, 2**63 - 1), max_size=4).map(tuple),
+    timer=st.none() | st.integers(1, 2**63 - 1),
     label=st.none() | st.text().filter(lambda text: text != "none"),
 )
 
@@ -185,6 +198,42 @@ def test_what_cannot_be_stored_is_refused() -> None:
     assert to_json(Free(2.0)) == {"size": 2.0}
     with pytest.raises(SettingsError, match="free holds a number that is not finite: .*inf.* cannot be stored"):
         to_json(Free(math.inf))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = 1 b", "study.toml is not valid TOML: Expected newline"),
+        ("a = " + "9" * 5000, "study.toml is not valid TOML: Exceeds the limit"),
+        ("a = " + "[" * 5000 + "]" * 5000, "study.toml is not valid TOML: it is nested too deeply."),
+        ("a = 1\na = 2", "study.toml is not valid TOML: Cannot overwrite a value"),
+    ],
+)
+def test_bad_toml_is_said_in_words(text: str, message: str) -> None:
+    with pytest.raises(RegunError) as caught:
+        read_toml(text, "study.toml")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2", "ids.json is not valid JSON: Expecting ',' delimiter"),
+        ("9" * 5000, "ids.json is not valid JSON: Exceeds the limit"),
+        ("[" * 100_000, "ids.json is not valid JSON: it is nested too deeply."),
+        ('{"a": NaN}', "ids.json is not valid JSON: NaN is not a number of JSON's."),
+        (b"\xff\xfe\xfd", "ids.json is not valid JSON: 'utf-"),
+    ],
+)
+def test_bad_json_is_said_in_words(text: str | bytes, message: str) -> None:
+    with pytest.raises(RegunError) as caught:
+        read_json(text, "ids.json")
+    assert str(caught.value).startswith(message)
+
+
+def test_good_toml_and_json_are_read() -> None:
+    assert read_toml("a = 1\n[b]\nc = [2]", "x") == {"a": 1, "b": {"c": [2]}}
+    assert read_json('{"a": [1, 2.5, null]}', "x") == {"a": [1, 2.5, None]}
 
 
 def test_messages_name_a_config_by_its_file_and_others_by_their_class() -> None:

@@ -16,10 +16,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regun import store as store_module
 from regun.cli import main
 from regun.errors import StoreError
-from regun.store import Artefact, Made, Slot, Store, read_weights, state_digest, write_weights
+from regun.store import (
+    Artefact,
+    Made,
+    Slot,
+    Store,
+    directory,
+    files,
+    read_weights,
+    state_digest,
+    write_weights,
+)
+from regun.store import (
+    artefact as artefact_module,
+)
+from regun.store import (
+    slot as slot_module,
+)
 from regun.training.fit import Snapshot
 
 INPUTS = {"data": "abc", "recipe": {"lr": 0.1, "epochs": 3}, "seed": 0}
@@ -50,7 +65,7 @@ def artefact(store: Store) -> Artefact:
 def test_the_same_inputs_have_the_same_key_whatever_their_order() -> None:
     turned = {"seed": 0, "recipe": {"epochs": 3, "lr": 0.1}, "data": "abc"}
     assert Store.key("model", INPUTS) == Store.key("model", turned)
-    text = b'{"format":1,"inputs":{"data":"abc","recipe":{"epochs":3,"lr":0.1},"seed":0},"kind":"model"}'
+    text = b'{"format":2,"inputs":{"data":"abc","recipe":{"epochs":3,"lr":0.1},"seed":0},"kind":"model"}'
     assert Store.key("model", INPUTS) == hashlib.sha256(text).hexdigest()
 
 
@@ -72,7 +87,7 @@ def test_any_other_input_has_another_key(changed: dict) -> None:
 
 def test_kind_and_format_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {Store.key(kind, INPUTS) for kind in ("model", "signals", "evaluation")}
-    monkeypatch.setattr(store_module, "FORMAT", 2)
+    monkeypatch.setattr(directory, "FORMAT", 3)
     assert len(keys | {Store.key("model", INPUTS)}) == 4
 
 
@@ -131,14 +146,14 @@ def test_artefacts_are_listed_oldest_first(store: Store) -> None:
 def test_a_maker_that_raises_leaves_nothing_behind_and_may_try_again(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         store.make("model", INPUTS, lambda _: 1 / 0)
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / "tmp") == {}
+    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
     assert not store.has("model", store.key("model", INPUTS))
     assert store.make("model", INPUTS, made).info["role"] == "base"
 
 
 def test_a_folder_that_lost_its_manifest_is_not_loaded_but_made_again(store: Store, artefact: Artefact) -> None:
     (artefact.path / "manifest.json").unlink()
-    with pytest.raises(StoreError, match="is damaged: it has no manifest.json"):
+    with pytest.raises(StoreError, match=r"manifest.json cannot be read \(No such file or directory\); delete"):
         store.load("model", artefact.key)
     assert len(store.verify().problems) == 1
     assert store.make("model", INPUTS, made).path == artefact.path
@@ -149,7 +164,7 @@ def test_a_folder_that_lost_its_manifest_is_not_loaded_but_made_again(store: Sto
 def test_what_json_cannot_say_is_refused_and_nothing_is_kept(store: Store, info: dict) -> None:
     with pytest.raises(StoreError, match=r"the model [0-9a-f]{12} cannot be described in JSON: .* Nothing was kept"):
         store.make("model", INPUTS, lambda _: Made(made().tensors, info))
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / "tmp") == {}
+    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
 
 
 def test_a_full_disk_is_said_and_nothing_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,17 +178,18 @@ def test_a_full_disk_is_said_and_nothing_is_kept(store: Store, monkeypatch: pyte
         store.make("model", INPUTS, lambda slot: slot.save(Snapshot({}, {})))
     with pytest.raises(StoreError, match="cannot write .*out.safetensors: No space left on device"):
         write_weights(store.root / "out.safetensors", {"w": torch.ones(1)})
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / "tmp") == {}
+    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
     assert not list(store.root.glob("out*"))
 
 
 def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"cannot use .*file/store as a store \(Not a directory\); name a directory"):
+    with pytest.raises(
+        StoreError, match=r"cannot use .*file/store as a store \(Not a directory\); name a new or empty"
+    ):
         Store(tmp_path / "file" / "store")
     store = Store(tmp_path / "store")
-    (tmp_path / "store/locks").rmdir()
-    (tmp_path / "store/locks").write_text("")
+    (tmp_path / "store/.regun-locks").write_text("")
     with pytest.raises(StoreError, match="cannot write to the store"):
         store.make("model", INPUTS, made)
 
@@ -240,9 +256,13 @@ def test_a_lost_file_is_named(store: Store, artefact: Artefact, name: str) -> No
 
 
 def test_files_of_two_artefacts_swapped_are_found(store: Store, artefact: Artefact) -> None:
-    other = store.make("model", {"seed": 1}, lambda _: Made({"weights": {"w": torch.zeros(2)}}, {}))
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in made().tensors["weights"].items()}
+    other = store.make("model", {"seed": 1}, lambda _: Made({"weights": zeros}, {}))
     shutil.copy(other.path / "weights.safetensors", artefact.path / "weights.safetensors")
     with pytest.raises(StoreError, match="is damaged: its SHA-256 is"):
+        artefact.tensors("weights")
+    shutil.copy(other.path / "manifest.json", artefact.path / "weights.safetensors")
+    with pytest.raises(StoreError, match="is damaged: it has [0-9]+ bytes, its manifest says 212"):
         artefact.tensors("weights")
 
 
@@ -262,8 +282,8 @@ def test_an_artefact_under_another_name_is_refused(store: Store, artefact: Artef
 def test_an_artefact_of_a_later_format_is_refused(
     store: Store, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "FORMAT", 2)
-    with pytest.raises(StoreError, match="has store format 1; this version reads format 2. Use another directory"):
+    monkeypatch.setattr(artefact_module, "FORMAT", 3)
+    with pytest.raises(StoreError, match="has store format 2; this version reads format 3. Use another directory"):
         store.load("model", artefact.key)
 
 
@@ -327,7 +347,7 @@ def test_a_run_killed_while_saving_a_snapshot_has_the_one_before(
     """The first write is that of the tensors, the second that of the pointer to them."""
     slot = Slot(tmp_path / "slot", 0)
     slot.save(snapshot(1))
-    write, calls = store_module._write_bytes, []
+    write, calls = files.write_new, []
 
     def dying(path: Path, content: bytes) -> None:
         calls.append(path)
@@ -336,7 +356,7 @@ def test_a_run_killed_while_saving_a_snapshot_has_the_one_before(
             raise KeyboardInterrupt
         write(path, content)
 
-    monkeypatch.setattr(store_module, "_write_bytes", dying)
+    monkeypatch.setattr(files, "write_new", dying)
     with pytest.raises(KeyboardInterrupt):
         slot.save(snapshot(2))
     monkeypatch.undo()
@@ -349,7 +369,7 @@ def test_a_run_killed_while_saving_a_snapshot_has_the_one_before(
 
 def test_snapshots_are_due_after_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(store_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(slot_module.time, "monotonic", lambda: now[0])
     slot = Slot(tmp_path / "slot", 20)
     assert not slot.due()
     now[0] += 20
@@ -372,7 +392,7 @@ def test_a_finished_run_has_no_snapshot_and_an_interrupted_one_keeps_its_own(sto
         store.make("model", INPUTS, interrupted)
     assert store.make("model", {"seed": 9}, resumed).info["step"] is None
     assert store.make("model", INPUTS, resumed).info["step"] == 4
-    assert list((store.root / "partial").iterdir()) == []
+    assert list((store.root / ".regun-partial").iterdir()) == []
 
 
 # -------------------------------------------------------------------------------------------------------- collecting
@@ -383,10 +403,10 @@ def littered(store: Store) -> dict[str, Path]:
     """A store with every kind of leftover."""
     finished, unfinished = store.make("model", INPUTS, made).key, store.key("model", {"seed": 1})
     places = {
-        "finished": store.root / "partial" / finished,
-        "unfinished": store.root / "partial" / unfinished,
-        "temporary": store.root / "tmp" / f"{unfinished}.abc",
-        "stray": store.root / "tmp" / "stray",
+        "finished": store.root / ".regun-partial" / finished,
+        "unfinished": store.root / ".regun-partial" / unfinished,
+        "temporary": store.root / ".regun-tmp" / f"{unfinished}.abcdefg_",
+        "stray": store.root / ".regun-tmp" / "stray",
     }
     for name in ("finished", "unfinished"):
         Slot(places[name], 0).save(snapshot(1))
@@ -400,12 +420,13 @@ def test_gc_removes_leftovers_and_keeps_what_a_run_may_need(store: Store, litter
     before = everything_below(store.root / "artefacts")
     size = sum(len(c) for c in everything_below(littered["finished"]).values())
     found = store.gc(dry_run=True)
-    expected = {str(littered[name]) for name in ("finished", "temporary", "stray")}
-    assert (set(found.removed), found.freed, found.problems) == (expected, size + 5 + 7, [])
+    expected = {str(littered[name]) for name in ("finished", "temporary")}
+    left = [f"{littered['stray']} was not made by regun; left alone."]
+    assert (set(found.removed), found.freed, found.problems) == (expected, size + 5, left)
     assert all(path.exists() for path in littered.values())
     found = store.gc()
-    assert (set(found.removed), found.freed, found.problems) == (expected, size + 5 + 7, [])
-    assert [name for name, path in littered.items() if path.exists()] == ["unfinished"]
+    assert (set(found.removed), found.freed, found.problems) == (expected, size + 5, left)
+    assert [name for name, path in littered.items() if path.exists()] == ["unfinished", "stray"]
     assert everything_below(store.root / "artefacts") == before
     assert store.gc().removed == []
 
@@ -413,10 +434,10 @@ def test_gc_removes_leftovers_and_keeps_what_a_run_may_need(store: Store, litter
 def test_gc_leaves_what_a_running_process_holds(store: Store, littered: dict[str, Path]) -> None:
     with store.lock(littered["unfinished"].name):
         found = store.gc(partial_days=0)
-    assert sorted(found.problems) == sorted(
-        f"{littered[name]} is in use by another process; left alone." for name in ("unfinished", "temporary")
-    )
-    assert [name for name, path in littered.items() if path.exists()] == ["unfinished", "temporary"]
+    assert {f"{littered[n]} is in use by another process; left alone." for n in ("unfinished", "temporary")} < {
+        *found.problems
+    }
+    assert [name for name, path in littered.items() if path.exists()] == ["unfinished", "temporary", "stray"]
 
 
 def test_gc_drops_old_snapshots_when_asked(store: Store, littered: dict[str, Path]) -> None:
@@ -431,12 +452,12 @@ def test_gc_on_the_command_line(store: Store, littered: dict[str, Path], capsys:
     assert main(["store", "gc", "--dry-run", "--store", str(store.root)]) == 0
     shown = capsys.readouterr().out
     assert f"would remove {littered['temporary']}" in shown
-    assert shown.endswith("would remove 3 leftovers, 0.0 MB.\n")
+    assert shown.endswith("would remove 2 leftovers, 0.0 MB.\n")
     with store.lock(littered["finished"].name):
         assert main(["store", "gc", "--store", str(store.root)]) == 0
     shown = capsys.readouterr().out
     assert f"{littered['finished']} is in use by another process; left alone." in shown
-    assert shown.endswith("removed 2 leftovers, 0.0 MB.\n")
+    assert shown.endswith("removed 1 leftover, 0.0 MB.\n")
     assert main(["store", "gc", "--store", str(store.root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == [str(littered["finished"])]
 
@@ -472,7 +493,7 @@ def test_processes_that_want_the_same_at_once_make_it_once(tmp_path: Path) -> No
 
 def die_at_write(root: Path, number: int) -> None:
     """In another process: make the artefact, but die in the middle of one of its files, or before the last rename."""
-    write, left = store_module._write_bytes, [number]
+    write, left = files.write_new, [number]
 
     def dying(path: Path, content: bytes) -> None:
         left[0] -= 1
@@ -480,8 +501,8 @@ def die_at_write(root: Path, number: int) -> None:
         if left[0] == 0:
             os._exit(9)
 
-    store_module._write_bytes = dying
-    store_module.os.replace = lambda *_: os._exit(9)
+    files.write_new = dying
+    os.replace = lambda *_: os._exit(9)
     Store(root).make("model", INPUTS, made)
 
 
@@ -492,7 +513,7 @@ def test_a_process_killed_at_any_write_leaves_no_artefact(store: Store, number: 
     process.join(60)
     assert process.exitcode == 9
     assert store.artefacts() == []
-    assert len(list((store.root / "tmp").iterdir())) == 1
+    assert len(list((store.root / ".regun-tmp").iterdir())) == 1
     assert store.make("model", INPUTS, made).info["role"] == "base"
     assert store.verify().problems == []
     assert len(store.gc().removed) == 1

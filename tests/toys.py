@@ -47,7 +47,14 @@ def conv_net(classes: int = 3, channels: int = 1, seed: int = 0) -> nn.Module:
 
 def job_for(model: nn.Module, examples: TensorExamples, splits: Splits | None = None, seed: int = 5, **more) -> Job:
     device = torch.device("cpu")
-    return Job(private_copy(model, device), examples, splits or splits_of(examples), seed, device, **more)
+    return Job(
+        model=private_copy(model, device),
+        examples=examples,
+        splits=splits or splits_of(examples),
+        seed=seed,
+        device=device,
+        **more,
+    )
 
 
 def same_state(a: nn.Module, b: nn.Module) -> bool:

@@ -10,20 +10,19 @@ from torch import nn
 
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Indices
-from regun.data.joined import Joined
 from regun.data.overlap import Ids, refuse_overlap
+from regun.data.views import Joined
 from regun.errors import RegunError
-from regun.evaluate import Evaluation, evaluate
-from regun.evaluate.membership import Attack, Scorer
-from regun.evaluate.signals import Signals
-from regun.methods import get_method
+from regun.evaluate import Attack, Evaluation, Measure, Metric, Scorer, Signals, evaluate
+from regun.methods import Method, get_method
 from regun.models.calls import logits_of
 from regun.runs.signals import signals_of
 from regun.runs.unlearning import Outcome, unlearn_job
+from regun.settings import parse_spec
 from regun.splits import Splits
 from regun.training.forward import in_eval_mode
 from regun.training.job import Budget, Epoch, Job, device_of, private_copy
-from regun.tune.own import tune_job
+from regun.tune import search_job
 
 
 def unlearn(
@@ -53,7 +52,8 @@ def unlearn(
     """A copy of `model` from which the influence of `forget` is removed; the model given is left as it is.
 
     `retain` is the rest of the training data, `heldout` labelled data the model never saw (ReGUn needs it), `val` is
-    only watched, for keep="best". `method` is a name (`regun methods`) or your own function of a Job.
+    only watched, for keep="best". `method` is a name as on the command line (`regun@wide_retain,lr=0.02`; see
+    `regun methods`) or your own function of a Job.
 
     Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and with
     `check_content` by what the examples hold. With `inplace`, `model` itself gets the new weights, at the very end.
@@ -73,29 +73,41 @@ def unlearn(
     parts = {name: joined.indices(number) for number, name in enumerate(sources)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(**{name: parts.get(name, nothing) for name in given}, total=len(joined.labels))
-    found = get_method(method)
+    found, preset, chosen = _method(method, preset, settings or {})
     job = Job(
-        private_copy(model, where),
-        joined,
-        splits,
-        seed,
-        where,
-        on_epoch or (lambda epoch, _: None),
+        model=private_copy(model, where),
+        examples=joined,
+        splits=splits,
+        seed=seed,
+        device=where,
+        on_epoch=on_epoch or (lambda epoch, _: None),
         budget=budget,
         reference=private_copy(reference, where) if reference is not None else None,
         rebuild=rebuild,
     )
-    start = found.configure(settings or {}, preset)
+    start = found.configure(chosen, preset)
     if tune is None:
         outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
     else:
         family = preset if preset is not None and preset in found.search else "resnet"
-        fixed = settings or {}
-        outcome = tune_job(job, found, start, trials=tune, family=family, fixed=fixed, keep=keep, criterion=criterion)
+        outcome = search_job(
+            job, found, start, trials=tune, family=family, fixed=chosen, keep=keep, criterion=criterion
+        )
     if not inplace:
         return outcome
     model.load_state_dict(outcome.model.state_dict())
     return replace(outcome, model=model)
+
+
+def _method(
+    method: str | Callable[..., Any], preset: str | None, settings: Mapping[str, Any]
+) -> tuple[Method, str | None, Mapping[str, Any]]:
+    """A method with its preset and settings, also from text as on the command line: `regun@wide_retain,lr=0.02`."""
+    if not isinstance(method, str):
+        return get_method(method), preset, settings
+    head, values = parse_spec(method)
+    name, _, own = head.partition("@")
+    return get_method(name), own or preset, {**values, **settings}
 
 
 def audit(
@@ -109,6 +121,7 @@ def audit(
     retrain: nn.Module | None = None,
     references: Sequence[nn.Module] = (),
     attacks: Sequence[str | Attack | Scorer] | None = None,
+    metrics: Sequence[str | Metric | Measure] = (),
     bootstrap: int = 1000,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -136,7 +149,7 @@ def audit(
 
     truth = signals(retrain) if retrain is not None else None
     others = [signals(r) for r in references]
-    return evaluate(signals(model), truth, others, attacks=attacks, bootstrap=bootstrap, seed=seed)
+    return evaluate(signals(model), truth, others, attacks=attacks, metrics=metrics, bootstrap=bootstrap, seed=seed)
 
 
 def count_classes(model: nn.Module, source: Source) -> int:

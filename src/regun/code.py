@@ -12,6 +12,8 @@ from pathlib import Path
 from regun.seeds import digest
 
 ROOT = Path(__file__).parent
+_SOURCES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+"""All of the package as it was when this process began: what is edited later is not what runs here."""
 WORDS_ONLY = {"regun.errors", "regun.settings", "regun.plugins", "regun.code"}
 
 
@@ -70,9 +72,9 @@ def _tree(module: str) -> ast.Module:
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"regun has no module {module!r}")
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(_SOURCES[path])
 
 
 def _path(module: str) -> Path | None:
-    place = ROOT.joinpath(*module.split(".")[1:])
-    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
+    place = Path(*module.split(".")[1:])
+    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p in _SOURCES), None)

@@ -1,15 +1,24 @@
-"""Code of the user's, by name: `module`, `path/to/file.py`, and functions in either."""
+"""Code of the user's, by name: `module`, `path/to/file.py`, and functions in either, with their settings."""
 
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from regun.errors import RegunError, unknown
+from regun.settings import bind
+
+READABLE = (bool, int, float, str)
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
@@ -27,30 +36,174 @@ def find_function(name: str, what: str) -> Callable[..., Any]:
     return function
 
 
+@contextmanager
+def guarded(what: str) -> Generator[None]:
+    """Code of the user's runs in here: whatever it raises, sys.exit too, becomes an error that names it."""
+    try:
+        yield
+    except (RegunError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit) as fault:
+        raise RegunError(f"{what} failed: {type(fault).__name__}: {fault}") from fault
+
+
 def find_module(place: str) -> ModuleType:
     """A module by its dotted name, or a Python file by its path."""
-    return _run_file(Path(place).expanduser()) if place.endswith(".py") else _import(place)
+    return _run_file(_expanded(place)) if place.endswith(".py") else _import(place)
+
+
+def located(name: str, folder: Path | str | None = None) -> str:
+    """`file.py:function` with the file's whole path, a relative one looked for in `folder` (or here); others as is."""
+    file, colon, function = name.rpartition(":")
+    if not file.endswith(".py"):
+        return name
+    return f"{(Path(folder or '.') / _expanded(file)).resolve()}{colon}{function}"
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A user's function and the settings it was given, read as its signature says."""
+
+    name: str
+    function: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    def takes(self, parameter: str) -> bool:
+        """Whether the function has a parameter of that name."""
+        return parameter in parameters_of(self.name, self.function)
+
+    def call(self, **given: Any) -> Any:
+        """What it returns for its settings and `given`; a fault of its own, or leaving Python, names the call."""
+        hints = _hints(self.function)
+        own = {key: Path(v) if Path in _options(hints.get(key)) and v else v for key, v in self.settings.items()}
+        shown = ", ".join(f"{key}={value!r}" for key, value in {**given, **self.settings}.items())
+        with guarded(f"{self.name}({shown})"):
+            return self.function(**given, **own)
+
+
+def find_user_function(name: str, settings: Mapping[str, Any], what: str, given: Sequence[str] = ()) -> UserFunction:
+    """The function called `name`, imported, with `settings` read as its signature says and unknown ones refused.
+
+    Parameters in `given` are not settings: the caller fills them.
+    """
+    function = find_function(name, what)
+    parameters = parameters_of(name, function)
+    anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    free = {key: value for key, value in settings.items() if anything and key not in parameters}
+    fields = [_field(p, _hints(function)) for p in parameters.values() if p.name not in given and p.kind in NAMED]
+    shape: Any = dataclasses.make_dataclass("Settings", fields, kw_only=True, frozen=True)
+    read: Any = bind(shape, {key: value for key, value in settings.items() if key not in free}, name)
+    return UserFunction(name, function, {key: free[key] if key in free else vars(read)[key] for key in settings})
+
+
+def parameters_of(name: str, function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a user's function by name."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise RegunError(f"{name} has no signature that can be read. Write a function in a file.") from None
+
+
+def source_digest(thing: Callable[..., Any], name: str) -> str:
+    """SHA-256 of the file that defines a function or a class (what that file imports is not covered)."""
+    try:
+        source = inspect.getsourcefile(inspect.unwrap(thing))
+    except TypeError:
+        source = None
+    if source is None or not Path(source).is_file():
+        raise RegunError(
+            f"{name} has no Python source file, so a change of it could not be noticed. Write it in a file."
+        )
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest()
+
+
+def is_code(name: str) -> bool:
+    """Whether a name of a model, a method or a data set stands for code of the user's."""
+    return name.endswith(".py") or (":" in name and not name.startswith("hf:"))
+
+
+def file_digest(name: str) -> str:
+    """SHA-256 of the file that `file.py`, `file.py:function` or `module:function` names; nothing of it is run."""
+    return hashlib.sha256(_read(_file_of(_place(name)))).hexdigest()
+
+
+def trusted_name(name: str, digest: str | None, trusted: Iterable[str], option: str) -> str:
+    """The name under which code that a store names may run: only as the user has named the same code too.
+
+    `digest` is what the store says of the file; if it is None, the very same name must be trusted. Names that are not
+    code are returned as they are. Raises before anything is imported; `option` is where the user would name it.
+    """
+    if not is_code(name):
+        return name
+    place, function = _place(name), name.removeprefix(_place(name))
+    alike = [other for other in trusted if is_code(other) and other.removeprefix(_place(other)) == function]
+    for other in alike:
+        if located(other) == located(name) if digest is None else file_digest(other) == digest:
+            return other
+    if alike:
+        raise RegunError(
+            f"the code of {alike[0]} is not what the store means by {name}: it has changed since, or is another file. "
+            f"Restore it, or make the model again."
+        )
+    raise RegunError(
+        f"the store names {name}, which is code; code that a store names is run only if you name it too. Look at "
+        f"{place}, and if you trust it, add {option} {name}"
+    )
+
+
+def _place(name: str) -> str:
+    """The module or file of a name."""
+    return name if name.endswith(".py") else name.rpartition(":")[0]
+
+
+def _file_of(place: str) -> Path:
+    """The file behind a module's name or a path, found without running anything, packages included."""
+    if place.endswith(".py"):
+        return _expanded(place)
+    folders, parts = None, place.split(".")
+    spec = None
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if spec is None or spec.origin is None:
+        raise RegunError(f"there is no file of Python code behind the module {place!r}; name its file instead.")
+    return Path(spec.origin)
+
+
+def _expanded(place: str) -> Path:
+    try:
+        return Path(place).expanduser()
+    except RuntimeError:  # ~nobody
+        return Path(place)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_file():
+            return path.read_bytes()
+    except OSError as fault:
+        raise RegunError(f"cannot read {str(path)[:300]!r}: {fault.strerror or fault}.") from None
+    raise RegunError(f"there is no file {str(path)!r}; looked in {Path.cwd()}.")
 
 
 def _import(place: str) -> ModuleType:
     try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as fault:
-        if fault.name is None or not (place == fault.name or place.startswith(fault.name + ".")):
-            raise RegunError(f"importing {place} failed: {type(fault).__name__}: {fault}") from fault
+        with guarded(f"importing {place}"):
+            return importlib.import_module(place)
+    except RegunError as fault:
+        missing = fault.__cause__.name if isinstance(fault.__cause__, ModuleNotFoundError) else None
+        if missing is None or not (place == missing or place.startswith(missing + ".")):
+            raise
         raise RegunError(
             f"there is no module {place!r} on Python's path, and no built-in of that name. "
             f"For a file, write its path: {place.replace('.', '/')}.py:function"
         ) from fault
-    except Exception as fault:
-        raise RegunError(f"importing {place} failed: {type(fault).__name__}: {fault}") from fault
 
 
 def _run_file(path: Path) -> ModuleType:
     """The file as a module; its name holds the digest of its text, so an edited file is run anew."""
-    if not path.is_file():
-        raise RegunError(f"there is no file {str(path)!r}; looked in {Path.cwd()}.")
-    name = f"{path.stem}_{hashlib.sha256(bytes(path.resolve()) + path.read_bytes()).hexdigest()[:16]}"
+    text = _read(path)
+    name = f"{path.stem}_{hashlib.sha256(bytes(path.resolve()) + text).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -59,8 +212,33 @@ def _run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look a class's module up there
     try:
-        spec.loader.exec_module(module)
-    except Exception as fault:
+        with guarded(f"running {path}"):
+            spec.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        raise RegunError(f"running {path} failed: {type(fault).__name__}: {fault}") from fault
+        raise
     return module
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    target = function.__init__ if inspect.isclass(function) else function
+    try:
+        return get_type_hints(target)
+    except (NameError, TypeError):
+        return {}
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The types a union is of; any other hint by itself."""
+    return (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    default = parameter.default
+    plain = type(default) if isinstance(default, READABLE) else Any
+    hint = hints.get(parameter.name, plain)
+    others = [option for option in get_args(hint) if option not in READABLE]
+    simple = hint in READABLE or get_origin(hint) is tuple or others == [type(None)]
+    # a default may be of any kind and stays the function's own: here only its presence counts
+    required = default is inspect.Parameter.empty
+    return parameter.name, hint if simple else Any, dataclasses.field() if required else dataclasses.field(default=None)

@@ -4,10 +4,11 @@ import dataclasses
 import json
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, cast, get_args, get_type_hints
 
-from regun.errors import SettingsError, unknown
+from regun.errors import RegunError, SettingsError, unknown
 
 
 class Settings(Protocol):
@@ -17,6 +18,10 @@ class Settings(Protocol):
 
 
 S = TypeVar("S", bound=Settings)
+
+LIMIT = 2**63
+"""Whole numbers are below it, in size: they fit in every array and every file."""
+_TOO_LARGE = "give a whole number below 2**63"
 
 KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -54,7 +59,7 @@ def check(settings: Settings, name: str) -> None:
         value = getattr(settings, field.name)
         fault = _fault(value, hints[field.name], field.metadata)
         if fault:
-            problems.append(f"{name}.{field.name} is {value!r}; {fault}. ({field.metadata.get('help', '')})")
+            problems.append(f"{name}.{field.name} is {shown(value)}; {fault}. ({field.metadata.get('help', '')})")
     if problems:
         raise SettingsError(problems)
 
@@ -70,7 +75,7 @@ def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = No
             if key in known:
                 read[key] = _read(value, hints[key])
         except ValueError as fault:
-            problems.append(f"{name}.{key} is {value!r}; {fault}.")
+            problems.append(f"{name}.{key} is {shown(value)}; {fault}.")
     try:
         made = dataclasses.replace(base, **read) if base is not None else cls(**read)
     except SettingsError as fault:
@@ -91,12 +96,13 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     name, *pairs = [part.strip() for part in text.split(",")]
     faults = [p for p in pairs if "=" not in p or not p.split("=", 1)[0].strip()]
     if not name or "=" in name or faults:
-        raise SettingsError([f"{text!r} is not of the form name,key=value,key=value (at fault: {faults or [name]})."])
+        at_fault = shown(faults or [name])
+        raise SettingsError([f"{shown(text)} is not of the form name,key=value,key=value (at fault: {at_fault})."])
     settings = [(k.strip(), v.strip()) for k, v in (p.split("=", 1) for p in pairs)]
     names = [k for k, _ in settings]
     twice = sorted({k for k in names if names.count(k) > 1})
     if twice:
-        raise SettingsError([f"{text!r} gives {', '.join(twice)} more than once; give each setting once."])
+        raise SettingsError([f"{shown(text)} gives {', '.join(twice)} more than once; give each setting once."])
     return name, dict(settings)
 
 
@@ -109,6 +115,45 @@ def to_json(settings: Settings) -> dict[str, Any]:
         raise SettingsError(
             [f"{noun_of(settings)} holds a number that is not finite: {values}. Such settings cannot be stored."]
         ) from None
+
+
+def read_toml(text: str, where: str) -> dict[str, Any]:
+    """What TOML text says; `where` it stands is for the message."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RegunError(f"{where} is not valid TOML: it is nested too deeply.") from None
+    except ValueError as fault:  # also a number of more digits than Python reads
+        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+
+
+def read_json(text: str | bytes, where: str) -> Any:
+    """What JSON text says; `where` it stands is for the message. NaN and Infinity are refused: JSON has none."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise RegunError(f"{where} is not valid JSON: it is nested too deeply.") from None
+    except ValueError as fault:  # also a number of more digits than Python reads, and bytes that are no text
+        raise RegunError(f"{where} is not valid JSON: {fault}.") from None
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it, at a bearable length.
+
+    >>> shown("abc"), shown("9" * 500)
+    ("'abc'", "'99999999999999999999...' (500 characters)")
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    if len(text) <= 200:
+        return text
+    return f"{value[:20]!r:.21}...' ({len(value)} characters)" if isinstance(value, str) else f"{text[:100]}..."
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON's")
 
 
 def _read(value: Any, hint: Any) -> Any:
@@ -154,10 +199,17 @@ def _read_float(value: Any) -> float:
 
 
 def _read_int(value: Any) -> int:
+    number = _whole(value)
+    if abs(number) >= LIMIT:
+        raise ValueError(_TOO_LARGE)
+    return number
+
+
+def _whole(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
-        return int(value)  # not by way of a float, which is exact up to 2**53 only
+        return int(value) if len(value) <= 20 else LIMIT  # not by way of a float, which is exact up to 2**53 only
     try:
         number = _read_float(value)
     except ValueError:
@@ -181,11 +233,15 @@ def _fault(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
             return f"give {text}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _number_fault(value, limits)
+    if isinstance(value, tuple) and any(isinstance(v, int) and abs(v) >= LIMIT for v in cast("tuple[Any, ...]", value)):
+        return _TOO_LARGE
     return None
 
 
 def _number_fault(value: float, limits: Mapping[str, Any]) -> str | None:
     low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
+    if isinstance(value, int) and abs(value) >= LIMIT:
+        return _TOO_LARGE
     if math.isnan(value):
         return "it is not a number"
     if low is not None and value < low:

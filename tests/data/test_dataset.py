@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from regun.code import code_digest
+from regun.data.adapt import as_examples
 from regun.data.dataset import DatasetExamples
-from regun.data.joined import Joined
+from regun.data.examples import Batch
+from regun.data.overlap import refuse_overlap
 from regun.data.tensors import TensorExamples
+from regun.data.views import Joined, Selected
 from regun.errors import DataError
 from regun.seeds import generator
 from toys import blobs, images
@@ -405,3 +409,41 @@ def test_the_digest_sees_real_and_made_up_parts() -> None:
     ]
     assert len({examples.digest, *(other.digest for other in others)}) == 4
     assert examples.digest == appended()[0].digest
+
+
+# -------------------------------------------------------------------------------------------------- one's own Examples
+
+
+class Duck:
+    """Looks like Examples without being one."""
+
+    labels, num_classes = np.array([0, 1, 2]), 3
+
+    def fetch(self, indices, *, augment=False, generator=None, device="cpu"):
+        return Batch(torch.zeros(len(indices), 1), torch.tensor(self.labels[indices]), torch.tensor(indices))
+
+    def stream(self, plan, *, augment=False, seed=0, first=0, device="cpu"):
+        return (self.fetch(indices) for indices in plan)
+
+
+def test_what_looks_like_examples_is_taken_as_it_is() -> None:
+    duck = Duck()
+    assert as_examples(duck, 3, "forget") is duck
+    assert Joined((blobs(6, features=1), duck)).fetch(np.array([7, 0])).y.tolist() == [1, 0]
+    lazy = DatasetExamples(Items(lambda i: pytest.fail("an item was read")), 3)
+    assert as_examples(lazy, 3, "forget") is lazy
+
+
+def test_the_same_examples_in_two_sets_are_found_to_overlap() -> None:
+    both = blobs(9)
+    with pytest.raises(DataError, match=r"forget and retain share 9 examples .by position in the same data set"):
+        refuse_overlap({"forget": both, "retain": both}, {"forget": both, "retain": both}, None, False)
+
+
+def test_every_kind_is_keyed_by_its_code_and_by_what_it_is_made_of() -> None:
+    tensors, dataset = blobs(6), DatasetExamples(Noisy(), 3)
+    joined, selected = Joined((tensors, dataset)), Selected(dataset, np.array([1]))
+    for examples, module in ((tensors, "tensors"), (dataset, "dataset"), (joined, "views"), (selected, "views")):
+        assert examples.describe_inputs()["code"] == code_digest(f"regun.data.{module}")
+    assert joined.describe_inputs()["parts"] == [tensors.describe_inputs(), dataset.describe_inputs()]
+    assert selected.describe_inputs()["of"] == dataset.describe_inputs()

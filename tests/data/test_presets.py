@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
-from regun.data.augment import ColorJitter, Flip, PadCrop, RandomErasing, RandomResizedCrop
+from regun.code import code_digest
+from regun.data.augment import CentreCrop, ColorJitter, Flip, PadCrop, RandomErasing, RandomResizedCrop, Resize
+from regun.data.catalogue import DATA_SETS, DataSpec, load_data, pipeline
 from regun.data.examples import InputPipeline
-from regun.data.presets import CONSTANTS, IMAGENET, PIPELINES, pipeline
+from regun.data.presets import IMAGENET, PIPELINES, with_pipeline
 from regun.data.randaugment import RandAugment
 from regun.errors import SettingsError
 from regun.seeds import canonical_json, generator
@@ -58,10 +60,10 @@ def test_constants_belong_to_the_data_but_at_224_to_imagenet(data: str, mean: ob
         assert (pipeline("swin", data).mean, pipeline("swin", data).std) == IMAGENET
 
 
-@pytest.mark.parametrize("data", CONSTANTS)
+@pytest.mark.parametrize("data", DATA_SETS)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_pipeline_runs_and_describes_itself_the_same_way_twice(name: str, data: str) -> None:
-    channels = len(CONSTANTS[data][0])
+    channels = len(DATA_SETS[data].constants[0])
     if channels == 1 and name in ("swin", "swin-unlearn"):
         pytest.skip("refused, see below")
     inputs, again = pipeline(name, data), pipeline(name, data)
@@ -78,12 +80,17 @@ def test_every_pipeline_runs_and_describes_itself_the_same_way_twice(name: str, 
 
 def test_different_pipelines_have_different_descriptions() -> None:
     texts = {canonical_json(pipeline(name, "tiny-imagenet").describe()) for name in PIPELINES}
-    assert len(texts) == len(PIPELINES) - 2  # none and digits are one; resnet-code is resnet on this data
+    assert len(texts) == len(PIPELINES) - 3  # none, own and digits are one; resnet-code is resnet on this data
 
 
 def test_evaluation_at_224_resizes_and_cuts_the_centre() -> None:
+    assert pipeline("swin", "cifar10").evaluation == (Resize(256), CentreCrop(224))
     described = pipeline("swin", "cifar10").describe()["evaluation"]
-    assert described == [{"transform": "Resize", "shorter": 256}, {"transform": "CentreCrop", "size": 224}]
+    code = {"code": code_digest("regun.data.augment")}
+    assert described == [
+        {"transform": "Resize", "shorter": 256, **code},
+        {"transform": "CentreCrop", "size": 224, **code},
+    ]
     assert pipeline("resnet", "cifar10").evaluation == ()
 
 
@@ -98,3 +105,15 @@ def test_unknown_names_are_refused_together_with_what_was_meant() -> None:
 def test_large_pipelines_refuse_grey_images() -> None:
     with pytest.raises(SettingsError, match="'swin' needs colour images, but digits is grey; use 'none'"):
         pipeline("swin", "digits")
+
+
+def test_data_change_their_pipeline_under_a_name_that_there_is() -> None:
+    data = load_data(DataSpec("digits"), "digits")
+    changed = with_pipeline(data, "resnet-code")
+    assert (changed.train.pipeline, changed.test.pipeline) == (pipeline("resnet-code", "digits"),) * 2
+    assert changed.train.digest == data.train.digest
+    assert with_pipeline(changed, "resnet-code") is changed
+    with pytest.raises(SettingsError, match="unknown input pipeline 'resnt'. Did you mean 'resnet'?"):
+        with_pipeline(data, "resnt")
+    with pytest.raises(SettingsError, match="'swin' needs colour images, but digits is grey"):
+        with_pipeline(data, "swin")

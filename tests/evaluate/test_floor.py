@@ -1,4 +1,4 @@
-"""The noise floor: retrained models are called indistinguishable, a memorising one is not."""
+"""The noise floor: retrained models are inside it, a memorising one is not."""
 
 import itertools
 
@@ -56,16 +56,16 @@ def test_a_reference_left_in_its_own_denominator_would_shrink_the_floor():
     assert with_itself.std() < 0.9 * without.std()
 
 
-def test_another_retrained_model_is_indistinguishable_and_a_memorising_one_is_not():
+def test_another_retrained_model_is_inside_and_a_memorising_one_is_not():
     honest = evaluate(model(99), RETRAINS[0], RETRAINS[1:], attacks=["smia", "rmia", "lira"], bootstrap=0, floor=FLOOR)
-    assert honest.verdict == "indistinguishable"
-    assert honest.gaps["rmia_auc"].verdict == "indistinguishable"
+    assert honest.verdict == "inside"
+    assert honest.gaps["rmia_auc"].verdict == "inside"
     base = evaluate(model(99, memorised=3.0), RETRAINS[0], RETRAINS[1:], attacks=["smia", "rmia"], bootstrap=0)
-    assert base.verdict == "distinguishable"
-    assert base.gaps["rmia_auc"].verdict == "distinguishable"
-    assert base.gaps["test_div"].verdict == "indistinguishable"  # it memorised nothing of the test set
+    assert base.verdict == "outside"
+    assert base.gaps["rmia_auc"].verdict == "outside"
+    assert base.gaps["test_div"].verdict == "inside"  # it memorised nothing of the test set
     over = evaluate(model(99, memorised=-3.0), RETRAINS[0], RETRAINS[1:], attacks=["rmia"], bootstrap=0)
-    assert over.verdict == "distinguishable"
+    assert over.verdict == "outside"
 
 
 @pytest.mark.parametrize("models", [4, 5, 8])
@@ -84,8 +84,8 @@ def test_false_alarms_of_the_verdict(models: int):
             }
             values = tuple(float(v.mean()) for (i, _), v in far.items() if i < models)
             verdict = NoiseFloor(models, {"x": values}).summary("x").verdict(float(far[models, 0].mean()))
-            beyond += verdict == "distinguishable"
-            inside += verdict == "indistinguishable"
+            beyond += verdict == "outside"
+            inside += verdict == "inside"
         assert beyond / repeats < 0.065
         assert inside / repeats > 0.75
 
@@ -95,11 +95,11 @@ def test_summary_and_verdicts():
     assert (summary.mean, summary.largest) == (2.0, 3.0)
     assert summary.limit == pytest.approx(2 + 4.302653 * 1 * (4 / 3) ** 0.5)
     assert [summary.verdict(v) for v in (0.0, 3.0, 3.1, 6.9, 7.0)] == [
-        "indistinguishable",
-        "indistinguishable",
-        "borderline",
-        "borderline",
-        "distinguishable",
+        "inside",
+        "inside",
+        "edge",
+        "edge",
+        "outside",
     ]
     assert NoiseFloor(3, {"x": (2.0, 2.0, 2.0)}).summary("x").limit == 2.0
     with pytest.raises(AuditError, match="the noise floor has no 'y'; it has x"):

@@ -46,7 +46,6 @@ RIGHT = 0.5 + (normal.cdf(MU) - 0.5) / 2  # correctness is 1 where phi > 0
 def test_population_attacks_meet_the_analytic_auc(attack: str, truth: float):
     found = evaluate(model(shifts(np.random.default_rng(3))), attacks=[attack], bootstrap=500)
     assert holds(found.numbers[f"{attack}_auc"], truth)
-    assert holds(found.attacks[attack].delong, truth)
     if truth is SEEN:
         assert holds(found.numbers[f"{attack}_tpr1"], normal.cdf(MU - normal.inv_cdf(0.99)))
         assert holds(found.numbers[f"{attack}_bacc"], normal.cdf(MU / 2))

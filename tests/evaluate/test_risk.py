@@ -9,9 +9,10 @@ import pytest
 from scipy.stats import percentileofscore
 
 from regun.errors import AuditError
-from regun.evaluate import Risk, Signals, risk_csv, risk_list, risk_rows
+from regun.evaluate import Risk, Signals, risk_list, risk_rows
 from regun.evaluate.membership import Evidence, rmia
 from regun.evaluate.risk import percentiles
+from regun.show.spreadsheet import csv_text
 
 K = 4
 
@@ -60,9 +61,14 @@ def test_json_rows_are_plain():
     assert {row["name"] for row in rows} == {"", "a.png"}
 
 
+def risk_csv(risk: Risk) -> str:
+    rows = risk_rows([risk])
+    return csv_text(list(rows[0]), [list(row.values()) for row in rows])
+
+
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", '=cmd|"/c calc"!A1', "\n=2"])
 def test_text_that_starts_like_a_formula_is_neutralised(name: str):
-    text = risk_csv([Risk(1, 0, "smia", -3.5, 12.5, name)])
+    text = risk_csv(Risk(1, 0, "smia", -3.5, 12.5, name))
     header, row = csv.reader(io.StringIO(text, newline=""))
     assert header == ["index", "label", "attack", "score", "percentile", "name"]
     assert row[5] == "'" + name
@@ -70,7 +76,7 @@ def test_text_that_starts_like_a_formula_is_neutralised(name: str):
 
 
 def test_harmless_text_stays_as_it_is():
-    assert list(csv.reader(io.StringIO(risk_csv([Risk(1, 0, "a", 1.0, 2.0, 'x, "y"')]))))[1][5] == 'x, "y"'
+    assert list(csv.reader(io.StringIO(risk_csv(Risk(1, 0, "a", 1.0, 2.0, 'x, "y"')))))[1][5] == 'x, "y"'
 
 
 def test_refusals():

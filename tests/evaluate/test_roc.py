@@ -14,7 +14,6 @@ from regun.evaluate.roc import (
     Contrast,
     best_threshold,
     cross_fitted_hits,
-    delong_error,
     roc_curve,
     running_totals,
 )
@@ -57,9 +56,8 @@ def test_ties_are_handled_as_sklearn_does(members: np.ndarray, nonmembers: np.nd
     ours = roc_curve(contrast)
     np.testing.assert_allclose(ours[0], fpr, atol=1e-12)
     np.testing.assert_allclose(ours[1], tpr, atol=1e-12)
-    ks, wasserstein = contrast.distances()[:, 0]
-    assert ks == advantage
-    assert wasserstein == pytest.approx(wasserstein_distance(members, nonmembers), abs=1e-12)
+    assert contrast.advantage()[0] == advantage
+    assert contrast.wasserstein()[0] == pytest.approx(wasserstein_distance(members, nonmembers), abs=1e-12)
 
 
 @given(scores, scores, st.integers(0, 2**32 - 1))
@@ -71,12 +69,13 @@ def test_weights_mean_repeated_examples(members: np.ndarray, nonmembers: np.ndar
         rng.multinomial(len(s), np.full(len(s), 1 / len(s)), 3).T.astype(np.uint8) for s in (members, nonmembers)
     ]
     contrast = Contrast.of(members, nonmembers)
-    found, distances = contrast.statistics(*weights), contrast.distances(*weights)
+    found, moved = contrast.statistics(*weights), contrast.wasserstein(*weights)
+    np.testing.assert_array_equal(contrast.advantage(*weights), found[3])
     for column in range(3):
         drawn = [np.repeat(s, w[:, column]) for s, w in zip((members, nonmembers), weights, strict=True)]
         plain = Contrast.of(drawn[0], drawn[1])
         np.testing.assert_allclose(found[:, column], plain.statistics()[:, 0], atol=1e-12)
-        np.testing.assert_allclose(distances[:, column], plain.distances()[:, 0], atol=1e-12)
+        np.testing.assert_allclose(moved[column], plain.wasserstein()[0], atol=1e-12)
 
 
 @given(scores, scores)
@@ -108,8 +107,8 @@ def test_large_sets_do_not_overflow():
     assert contrast.auc()[0] == pytest.approx(
         roc_auc_score(np.r_[np.ones(50_000), np.zeros(50_000)], np.r_[members, nonmembers])
     )
-    assert contrast.distances()[0, 0] == pytest.approx(ks_2samp(members, nonmembers, method="asymp").statistic)
-    assert contrast.distances()[1, 0] == pytest.approx(wasserstein_distance(members, nonmembers))
+    assert contrast.advantage()[0] == pytest.approx(ks_2samp(members, nonmembers, method="asymp").statistic)
+    assert contrast.wasserstein()[0] == pytest.approx(wasserstein_distance(members, nonmembers))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 99, 100, 101])
@@ -119,12 +118,15 @@ def test_running_totals_equal_cumsum(n: int):
     np.testing.assert_array_equal(running_totals(weights), expected)
 
 
-def test_delong_equals_its_definition():
+def test_wins_follow_their_definition():
     rng = np.random.default_rng(0)
     members, nonmembers = rng.normal(0.5, 1, 40).round(1), rng.normal(0, 1, 60).round(1)
     psi = (members[:, None] > nonmembers) + 0.5 * (members[:, None] == nonmembers)
-    variance = psi.mean(axis=1).var(ddof=1) / 40 + psi.mean(axis=0).var(ddof=1) / 60
-    assert delong_error(Contrast.of(members, nonmembers)) == pytest.approx(np.sqrt(variance))
+    contrast = Contrast.of(members, nonmembers)
+    beats, beaten, ties = contrast.wins()
+    np.testing.assert_array_equal(beats, psi.sum(axis=1)[contrast.member_order])
+    np.testing.assert_array_equal(beaten, psi.sum(axis=0)[contrast.nonmember_order])
+    assert ties == (psi == 0.5).sum()
 
 
 def test_thinned_curve_keeps_the_ends_and_lies_on_the_full_one():

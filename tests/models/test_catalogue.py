@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from regun.code import code_digest
 from regun.errors import RegunError, SettingsError
 from regun.models import ModelSpec, build_model, models_help
 from regun.models.catalogue import CATALOGUE
@@ -25,7 +26,8 @@ def test_a_description_does_not_depend_on_how_settings_were_written() -> None:
     described = {"embed_dim": 24, "depths": "2/4", "heads": "3/6", "window": "none", "patch": "none", "drop_path": 0.0}
     as_text = ModelSpec(*parse_spec("swin-nano,depths=2/4,heads=3/6,embed_dim=24,drop_path=0")).describe()
     as_values = ModelSpec("swin-nano", {"depths": "2/4", "heads": "3/6", "embed_dim": 24, "drop_path": 0.0}).describe()
-    assert as_text == as_values == {"name": "swin-nano", "version": 1, "settings": described}
+    code = code_digest("regun.models.swin")
+    assert as_text == as_values == {"name": "swin-nano", "settings": described, "code": code}
 
 
 def test_a_description_changes_with_every_setting() -> None:

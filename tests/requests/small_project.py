@@ -1,5 +1,6 @@
 """A project file as a user would write one: an overfitted network on noisy clouds, with ids."""
 
+import sys
 from functools import lru_cache
 from itertools import pairwise
 
@@ -83,6 +84,51 @@ class Heavy(nn.Module):
 def slow_project() -> regun.Project:
     """Works and writes for a while, to be killed in the middle."""
     return project(model=Heavy(), method="regun,epochs=20,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
+
+
+class Memory(nn.Module):
+    """Knows by heart just the training examples that it remembers, and nothing of any other, by construction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        x, y = data()["train"]
+        self.register_buffer("inputs", x)
+        self.register_buffer("answers", 5.0 * nn.functional.one_hot(y, 3))
+        self.remembers = nn.Parameter(torch.ones(len(y)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        same = (x[:, None] == self.inputs[None]).all(-1)
+        return (same * self.remembers) @ self.answers
+
+
+def erase(job: regun.Job) -> None:
+    """Unlearns a `Memory` exactly: what is to be forgotten is no longer remembered."""
+    x = job.examples.fetch(job.indices("forget")).x
+    gone = (job.model.inputs[:, None] == x[None]).all(-1).any(1)
+    with torch.no_grad():
+        job.model.remembers[gone] = 0.0
+
+
+def keep(job: regun.Job) -> None:
+    """Unlearns nothing."""
+
+
+def leave(job: regun.Job) -> None:
+    """Ends the program as if all were well."""
+    sys.exit(0)
+
+
+ERASE, KEEP, LEAVE = (f"{__file__}:{name}" for name in ("erase", "keep", "leave"))
+
+
+def leaving_project() -> regun.Project:
+    sys.exit(0)
+
+
+def brain_project() -> regun.Project:
+    """bfloat16 all through."""
+    sets = {name: (x.bfloat16(), y) for name, (x, y) in data().items()}
+    return project(model=project().model.bfloat16(), **sets, method=QUICK, accept=EASY)
 
 
 def no_project() -> int:

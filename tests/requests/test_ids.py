@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from small_project import project
 
 from regun.errors import DataError, RegunError
-from regun.requests.ids import Asked, Line, asked_of, read_asked
-from regun.requests.naming import Naming, read_naming
+from regun.requests.ids import Asked, AskedLine, Naming, asked_of, read_asked, read_naming
 from regun.requests.plan import match
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30).map(str.strip)
@@ -33,7 +32,7 @@ def test_csv_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactor
     writer.writerow(["date", "id", "name", "requester", "reason"])
     writer.writerows([[date, one, "Ann", requester, reason] for one, reason, requester, date in rows])
     found = asked(tmp_path_factory.mktemp("ids"), "a.csv", out.getvalue())
-    assert found.lines == tuple(Line(*row) for row in rows)
+    assert found.lines == tuple(AskedLine(*row) for row in rows)
     assert found.ignored == ("name",)
 
 
@@ -61,13 +60,13 @@ def test_every_line_ends_in_one_group(ids: list[str], others: list[str], earlier
 
 
 def test_numbers_semicolons_marks_and_shared_reasons(tmp_path: Path) -> None:
-    assert asked(tmp_path, "a.json", '[7, "7", "07"]').lines == (Line("7"), Line("7"), Line("07"))
+    assert asked(tmp_path, "a.json", '[7, "7", "07"]').lines == (AskedLine("7"), AskedLine("7"), AskedLine("07"))
     excel = "\ufeffID;Reason\r\n7;moved away\r\n;;\r\n".replace(";;\r\n", "")
-    assert asked(tmp_path, "a.csv", excel).lines == (Line("7", "moved away"),)
+    assert asked(tmp_path, "a.csv", excel).lines == (AskedLine("7", "moved away"),)
     shared = {"ids": [1, {"id": "b", "reason": "own"}], "reason": "art. 17", "requester": "T-1", "date": "2026-11-01"}
     lines = asked(tmp_path, "b.json", json.dumps(shared)).lines
-    assert lines == (Line("1", "art. 17", "T-1", "2026-11-01"), Line("b", "own", "T-1", "2026-11-01"))
-    assert asked_of([1]).filled("why", "who").lines == (Line("1", "why", "who"),)
+    assert lines == (AskedLine("1", "art. 17", "T-1", "2026-11-01"), AskedLine("b", "own", "T-1", "2026-11-01"))
+    assert asked_of([1]).filled("why", "who").lines == (AskedLine("1", "why", "who"),)
 
 
 BAD = {
@@ -77,6 +76,8 @@ BAD = {
     ("d.csv", "id\n" + "x" * 1001): "line 2 has 1,001 characters; at most 1,000 are read",
     ("e.csv", 'id\n"' + "x" * 140_000): "is not CSV: field larger than field limit",
     ("f.csv", "id\n"): "the request names no id",
+    ("g.csv", 'id,reason\n7,"moved away\n8,also\n'): "line 3 is not CSV: unexpected end of data. Is a quotation mark",
+    ("h.csv", 'id,reason\n7,"moved" away\n'): "line 2 is not CSV",
     ("a.json", "[1, 2"): "this is not JSON",
     ("b.json", "3"): "give a JSON list of ids or of objects with an id",
     ("c.json", "[1.5]"): "entry 1 is a float; an id is text or a whole number",
@@ -86,6 +87,9 @@ BAD = {
     ("g.json", '[{"id": 1, "reason": ["x"]}]'): "the reason of entry 1 is a list; give text",
     ("h.json", r'["\ud800"]'): "half of a character",
     ("i.json", "[" * 100_000): "this is not JSON",
+    ("j.json", f"[{'9' * 5000}]"): "this is not JSON",
+    ("k.json", f"[{'9' * 1001}]"): "entry 1 has more than 1,000 digits",
+    ("l.json", "[NaN]"): "entry 1 is a float",
     ("a.txt", "\n \n"): "the request names no id",
     ("b.txt", b"\xff\xfe7\x00"): "is not UTF-8 text (byte 0 is not)",
 }
@@ -100,13 +104,51 @@ def test_what_cannot_be_read_is_said_with_the_file(tmp_path: Path, name: str, co
         assert name in str(caught.value)
 
 
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_any_bytes_are_read_or_refused_in_words(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Noise, and files that are right but for some bytes."""
+    right = st.sampled_from(
+        [b"id,reason\r\n7,'a'\n8,\"b, c\"\n", b'{"ids": [1, {"id": "b"}], "reason": "r"}', b"7\n8\n"]
+    )
+    content = data.draw(st.binary(max_size=200) | right)
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(content)))
+        content = content[:at] + data.draw(st.binary(max_size=3)) + content[at + data.draw(st.integers(0, 2)) :]
+    for name in ("a.csv", "a.json", "a.txt"):
+        try:
+            found = asked(tmp_path_factory.getbasetemp(), name, content)
+        except DataError:
+            continue
+        assert all(line.id for line in found.lines)
+
+
+def test_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regun.requests.ids.LARGEST", 1000)
+    with pytest.raises(DataError, match="/dev/zero has more than 1,000 bytes"):
+        read_asked(Path("/dev/zero"))
+    with pytest.raises(RegunError, match="/dev/zero has more than 1,000,000 bytes"):
+        read_naming(Path("/dev/zero"))
+
+
+def test_ids_of_too_many_digits_are_refused() -> None:
+    with pytest.raises(DataError, match="id 1 has more than 1,000 digits"):
+        asked_of([10**5000])
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read the ids of .*nowhere.csv: No such file"):
         read_asked(tmp_path / "nowhere.csv")
 
 
+def secret(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    path.chmod(0o600)
+    return path
+
+
 def test_salted_names_need_the_salt(tmp_path: Path) -> None:
-    (tmp_path / "salt").write_bytes(bytes(range(32)))
+    secret(tmp_path / "salt", bytes(range(32)))
     naming = read_naming(tmp_path / "salt")
     first, again = naming.of(["7", "8"]), read_naming(tmp_path / "salt").of(["7", "8"])
     assert first == again
@@ -115,7 +157,9 @@ def test_salted_names_need_the_salt(tmp_path: Path) -> None:
     assert naming.kind != Naming(bytes(32)).kind != Naming().kind == "plain"
     assert bytes(range(32)).hex() not in repr(naming) + naming.kind
     (tmp_path / "short").write_bytes(b"pepper")
-    with pytest.raises(RegunError, match="has 6 bytes; at least 16 random ones are needed: head -c 32 /dev/urandom"):
+    with pytest.raises(
+        RegunError, match="has 6 bytes; at least 16 random ones are needed: .umask 077; head -c 32 /dev/ura"
+    ):
         read_naming(tmp_path / "short")
     with pytest.raises(RegunError, match="cannot read the salt"):
         read_naming(tmp_path / "no")
@@ -131,17 +175,17 @@ def test_cells_beyond_the_header_are_refused_unless_empty(tmp_path: Path) -> Non
         asked(tmp_path, "a.csv", "id,reason\n7,moved\n8,moved, far away\n")
     with pytest.raises(DataError, match="line 2 has more cells"):
         asked(tmp_path, "b.csv", "id\n7,2026-11-01\n")
-    assert asked(tmp_path, "c.csv", "id,reason\n7,moved,, \n8\n").lines == (Line("7", "moved"), Line("8"))
+    assert asked(tmp_path, "c.csv", "id,reason\n7,moved,, \n8\n").lines == (AskedLine("7", "moved"), AskedLine("8"))
 
 
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1e"])
 def test_only_newlines_end_a_line(tmp_path: Path, sign: str) -> None:
     one = f"a{sign}b"
     assert asked(tmp_path, "a.csv", f"id,reason\r\n{one},why{sign}so\r\nc,\r\n").lines == (
-        Line(one, f"why{sign}so"),
-        Line("c"),
+        AskedLine(one, f"why{sign}so"),
+        AskedLine("c"),
     )
-    assert asked(tmp_path, "a.txt", f"{one}\r\nc\n").lines == (Line(one), Line("c"))
+    assert asked(tmp_path, "a.txt", f"{one}\r\nc\n").lines == (AskedLine(one), AskedLine("c"))
 
 
 @pytest.mark.parametrize("name", ["reason", "requester", "date"])

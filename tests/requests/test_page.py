@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,7 @@ from small_project import EASY, QUICK, SIZES, ids, project
 
 import regun
 from regun.requests import Options
-from regun.requests.page import page
+from regun.show.receipt import page
 
 HOSTILE = [
     "../../../etc/passwd",
@@ -60,7 +61,7 @@ class Reader(HTMLParser):
 TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "section", "span", "b"} | {
     "table", "tr", "th", "td", "ul", "li", "code",
 }  # fmt: skip
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "class"}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "class", "name"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hostile") / "out"
     names = [*HOSTILE, *(f"plain-{n}" for n in range(SIZES["train"] - len(HOSTILE)))]
     asked = regun.requests.Asked(
-        tuple(regun.requests.Line(one, reason=one, requester=one, date=one) for one in HOSTILE)
+        tuple(regun.requests.AskedLine(one, reason=one, requester=one, date=one) for one in HOSTILE)
     )
     regun.forget(project(ids=names, unseen_ids={}, method=QUICK), asked, out, Options(accept=EASY))
     return out
@@ -77,7 +78,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_written_but_what_belongs_there(hostile: Path) -> None:
     found = {str(p.relative_to(hostile.parent)) for p in hostile.parent.rglob("*") if p.is_file()}
     names = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
-    assert found == {"out/ledger.jsonl", "out/.lock"} | {f"out/requests/0001/{name}" for name in names}
+    assert found == {"out/ledger.jsonl", "out/.regun-lock"} | {f"out/requests/0001/{name}" for name in names}
 
 
 def test_the_page_runs_nothing_and_loads_nothing(hostile: Path) -> None:
@@ -104,6 +105,28 @@ def test_any_text_is_shown_as_text(hostile: Path, one: str, other: str) -> None:
     assert reader.attributes <= ATTRIBUTES
 
 
+WIDER = """() => [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll")
+  && e.getBoundingClientRect().right > innerWidth + 1).map((e) => `${e.tagName}: ${e.textContent.slice(0, 60)}`)"""
+
+
+def test_the_page_fits_a_phone_and_one_sheet_of_paper(hostile: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="needs Python's playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium on the PATH")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 360, "height": 800})
+        page.goto((hostile / "requests/0001/receipt.html").as_uri())
+        assert page.evaluate(WIDER) == []
+        assert page.evaluate("getComputedStyle(document.querySelector('h1 span')).color") == "rgb(255, 255, 255)", (
+            "the policy lets the page's own style through"
+        )
+        printed = page.pdf(prefer_css_page_size=True)
+        browser.close()
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+
+
 def test_a_spreadsheet_shows_ids_and_runs_none(hostile: Path) -> None:
     rows = list(csv.reader(io.StringIO((hostile / "requests/0001/risks.csv").read_bytes().decode(), newline="")))
     cells = [cell for row in rows[1:] for cell in row]
@@ -119,7 +142,7 @@ def test_ids_are_kept_whole_where_machines_read_them(hostile: Path) -> None:
 
 def test_a_long_request_stays_on_one_page(tmp_path: Path) -> None:
     asked = regun.requests.Asked(
-        tuple(regun.requests.Line(one, "r" * 900, f"ticket {one}" * 50, one) for one in ids()[:100])
+        tuple(regun.requests.AskedLine(one, "r" * 900, f"ticket {one}" * 50, one) for one in ids()[:100])
     )
     done = regun.forget(project(method=QUICK), asked, tmp_path, Options(accept=EASY))
     shown = Reader((tmp_path / "requests/0001/receipt.html").read_text()).shown

@@ -16,7 +16,7 @@ from small_project import EASY, QUICK, ids, project
 import regun
 import regun.requests.folder as folder_room
 from regun.errors import RegunError
-from regun.requests import Options, Watch, verify_folder
+from regun.requests import Options, verify_folder
 from regun.requests.ledger import read_ledger
 
 PROJECT = f"{Path(__file__).parent / 'small_project.py'}:slow_project"
@@ -45,11 +45,11 @@ def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
 def state(out: Path) -> int:
     """How many requests have happened; all of them whole, whatever else lies about."""
     ledger = read_ledger(out / "ledger.jsonl")
-    assert ledger.problems == ()
+    assert ledger.problems == []
     if (out / "ledger.jsonl").exists():
-        found = verify_folder(out)
+        found = dict(verify_folder(out))
         assert [c for some in found.values() for c in some if c.fine is False and "no intact line" not in c.note] == []
-    return len(ledger.entries)
+    return len(ledger.lines)
 
 
 WHEN = ["working", "writing", "in place", "writing", "in place"]
@@ -57,9 +57,9 @@ WHEN = ["working", "writing", "in place", "writing", "in place"]
 
 def kill(process: subprocess.Popen[str], out: Path, when: str, number: int, draw: random.Random) -> None:
     """SIGKILL while it works, while its results are being written, or between their coming into place and the line."""
-    sign = {"working": ".lock", "writing": f"tmp/{number:04d}", "in place": f"requests/{number:04d}"}[when]
+    sign = {"working": ".regun-lock", "writing": ".regun-new-*", "in place": f"requests/{number:04d}"}[when]
     deadline = time.monotonic() + PATIENCE
-    while not (out / sign).exists() and process.poll() is None and time.monotonic() < deadline:
+    while not any(out.glob(sign)) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.0005)
     time.sleep(draw.uniform(0, {"working": 1.0, "writing": 0.03, "in place": 0.002}[when]))
     process.send_signal(signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_killed_at_random_it_has_happened_or_not(tmp_path: Path) -> None:
     report, _ = finish(start(out, request))
     assert report["done"]
     assert state(out) == before + 1
-    assert list((out / "tmp").iterdir()) == []
+    assert list(out.glob(".regun-new-*")) == []
     assert {p.name for p in (out / "requests").iterdir()} == {f"{n:04d}" for n in range(1, before + 2)}
 
 
@@ -115,8 +115,8 @@ def test_stopped_before_each_write_to_disk(tmp_path: Path, monkeypatch: pytest.M
 
     def run(out: Path, wanted: list[str]) -> list[str]:
         notes: list[str] = []
-        options, watch = Options(accept=EASY, bootstrap=20), Watch(on_note=notes.append)
-        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, options, watch)
+        options = Options(accept=EASY, bootstrap=20)
+        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, options, on_note=notes.append)
         return notes
 
     with monkeypatch.context() as patch:
@@ -146,7 +146,7 @@ def test_a_torn_line_is_removed_and_said(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(whole + whole[:100])
     assert state(tmp_path) == 1
     notes: list[str] = []
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, options, Watch(on_note=notes.append))
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, options, on_note=notes.append)
     assert notes == ["an earlier run was stopped while adding its line to the ledger; the unfinished line is removed"]
     assert state(tmp_path) == 2
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
@@ -160,8 +160,8 @@ def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path
     (tmp_path / "ledger.jsonl").write_bytes(first)
     receipt = (tmp_path / "requests/0002/receipt.json").read_bytes()
     notes: list[str] = []
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, options, Watch(on_note=notes.append))
-    (kept,) = (tmp_path / "leftover").iterdir()
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, options, on_note=notes.append)
+    (kept,) = tmp_path.glob(".regun-aside-*")
     assert (kept / "receipt.json").read_bytes() == receipt
     assert notes == [f"requests/0002 has no line in the ledger and never took effect; it is now {kept}"]
     assert state(tmp_path) == 2
@@ -193,7 +193,7 @@ def test_a_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     notes: list[str] = []
     again = project(method=QUICK), regun.asked_of([*ids()[5:9], *ids()[30:32]]), tmp_path
-    done = regun.forget(*again, Options(accept=EASY, bootstrap=20), Watch(on_note=notes.append))
+    done = regun.forget(*again, Options(accept=EASY, bootstrap=20), on_note=notes.append)
     assert notes == ["line 2 of the ledger lacked only its newline; it is added, the line counts"]
     assert (done.plan.number, done.plan.matched.already) == (3, tuple(ids()[5:9]))
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
@@ -205,7 +205,7 @@ def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     (tmp_path / "requests/0002/risks.csv").unlink()
     regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, Options(accept=EASY, bootstrap=20))
-    assert len(list((tmp_path / "leftover").iterdir())) == 1
+    assert len(list(tmp_path.glob(".regun-aside-*"))) == 1
     assert state(tmp_path) == 2
 
 
@@ -213,7 +213,7 @@ def test_verify_names_what_was_put_aside(tmp_path: Path) -> None:
     first = two_requests(tmp_path).splitlines(keepends=True)[0]
     (tmp_path / "ledger.jsonl").write_bytes(first)
     regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, Options(accept=EASY, bootstrap=20))
-    (kept,) = (tmp_path / "leftover").iterdir()
-    (check,) = [c for some in verify_folder(tmp_path).values() for c in some if c.fine is False]
-    assert check.what == f"leftover/{kept.name}"
+    (kept,) = tmp_path.glob(".regun-aside-*")
+    (check,) = [c for _, some in verify_folder(tmp_path) for c in some if c.fine is False]
+    assert check.what == kept.name
     assert "is a finished request put aside" in check.note

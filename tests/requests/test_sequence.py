@@ -22,7 +22,7 @@ def run(out: Path, wanted, options: Options = LENIENT, **changes):
 
 
 def all_fine(out: Path) -> bool:
-    return all(check.fine is not False for some in verify_folder(out).values() for check in some)
+    return all(check.fine is not False for _, some in verify_folder(out) for check in some)
 
 
 # ------------------------------------------------------------------------------------------- ids that mean other things
@@ -38,7 +38,7 @@ def test_positions_and_given_ids_do_not_follow_each_other(tmp_path: Path, first:
         run(tmp_path, ids()[5:7] if first else [5, 6], **then)
     with pytest.raises(RegunError, match=message):
         verify_audit(tmp_path / "requests/0001/receipt.json", project(**then), Naming())
-    assert [entry.ids for entry in history(tmp_path)] == [kinds[0]]
+    assert [line.ids for line in history(tmp_path)] == [kinds[0]]
     assert json.loads((tmp_path / "requests/0001/request.json").read_text())["ids_are"] == kinds[0]
 
 
@@ -71,8 +71,8 @@ def test_the_salt_of_a_rejected_request_counts_too(tmp_path: Path) -> None:
 def test_a_request_for_unseen_records_is_recorded_and_they_stay_out(tmp_path: Path) -> None:
     wanted = [*ids("heldout")[:5], *ids("test")[:2]]
     done = run(tmp_path, wanted)
-    (entry,) = history(tmp_path)
-    assert (entry.status, entry.before == entry.after == entry.base) == ("accepted", True)
+    (line,) = history(tmp_path)
+    assert (line.status, line.before == line.after == line.base) == ("accepted", True)
     assert done.receipt["request"]["never_trained_on"] == {"heldout": 5, "test": 2}
     assert "stays as it is" in (tmp_path / "requests/0001/receipt.html").read_text()
     assert run(tmp_path, wanted).plan.empty
@@ -163,7 +163,7 @@ def test_a_plan_knows_the_numbers_of_the_audit(tmp_path: Path, wanted: list[str]
     done = run(tmp_path, wanted)
     ready = prepare(project(), regun.asked_of(wanted), tmp_path / "other")
     expected = {*done.receipt["audit"]["scopes"]["all"]["after"]["numbers"], *done.receipt["audit"]["drops"]}
-    assert set(rehearsal(ready.plan, ready.case, 20)["all"].numbers) == expected
+    assert set(rehearsal(ready.case, ready.plan, ready.rule, 20)["all"].numbers) == expected
 
 
 def test_fresh_weights_that_can_be_made_are_no_obstacle(tmp_path: Path) -> None:

@@ -5,18 +5,18 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from small_project import EASY, QUICK, data, ids, project
 
 import regun
+import regun.requests.verify
 from regun.errors import RegunError
 from regun.requests import Check, Naming, Options, verify_audit, verify_folder, verify_receipt
-from regun.requests.ledger import read_ledger
-from regun.requests.receipt import SECTIONS, seal, written
+from regun.requests.ledger import BEGINNING, read_ledger
+from regun.requests.seal import SECTIONS, seal, written
 
 FIRST, SECOND = ids()[:20], ids()[15:40]
 NAMES = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
@@ -47,8 +47,8 @@ def out(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "out"))
 
 
-def wrong(found: dict[str, list[Check]] | list[Check]) -> list[str]:
-    checks = [c for some in found.values() for c in some] if isinstance(found, dict) else found
+def wrong(found: Iterator[tuple[str, list[Check]]] | list[Check]) -> list[str]:
+    checks = found if isinstance(found, list) else [c for _, some in found for c in some]
     return [f"{check.what}: {check.note}" for check in checks if check.fine is False]
 
 
@@ -124,7 +124,7 @@ def test_a_digit_of_a_number_is_named_by_its_section(out: Path) -> None:
         (lambda c: c.update(extra=1), "the section 'extra' was put in"),
         (lambda c: c["digests"].update(audit="0" * 64), "the section 'audit' was changed"),
         (lambda c: c.update(signature=None), "does not name this receipt.json"),
-        (lambda c: c["signature"].update(value="00"), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signature="00"), "signature: it does not fit the receipt"),
         (lambda c: c.update(signature=3), "signature: it does not fit the receipt"),
         (lambda c: c.update(model=3), "the section 'model' was changed"),
         (lambda c: c.update(request=[]), "the section 'request' was changed"),
@@ -161,10 +161,10 @@ def test_a_forger_who_also_rewrites_the_ledger_fails_at_the_signature(out: Path,
     forged = written(seal(content, keys / "theirs.pem"))
     receipt(out).write_bytes(forged)
     ledger = out / "ledger.jsonl"
-    first, second = read_ledger(ledger).entries
+    first, second = read_ledger(ledger).lines
     sha = hashlib.sha256(forged).hexdigest()
-    second = replace(second, files={**second.files, "receipt.json": sha})
-    ledger.write_text(f"{first.line()}\n{second.line()}\n")
+    second = second._replace(files={**second.files, "receipt.json": sha})
+    ledger.write_text(f"{first.text()}\n{second.text()}\n")
     found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub"))
     assert any(fault.startswith("signature: by another key") for fault in found)
 
@@ -187,7 +187,7 @@ def test_a_ledger_cut_short_is_noticed(out: Path) -> None:
     path.unlink()
     assert any("there is none two folders up" in fault for fault in wrong(verify_receipt(receipt(out))))
     with pytest.raises(RegunError, match=r"has no ledger.jsonl; name a receipt.json"):
-        verify_folder(out)
+        list(verify_folder(out))
 
 
 @pytest.mark.parametrize("name", ["../../../secret", "/etc/passwd", "a/b", "..", "", "c:\\x", "a\0b", "link"])
@@ -229,7 +229,131 @@ def test_keys_that_cannot_be_used_are_said(out: Path, keys: Path) -> None:
     for name, message in (("ours.pub", "holds no private key"), ("other.pem", "holds a key of another kind")):
         with pytest.raises(RegunError, match=message):
             regun.forget(project(), regun.asked_of(ids()[60:70]), out, Options(sign=keys / name))
-    assert len(read_ledger(out / "ledger.jsonl").entries) == 2
+    assert len(read_ledger(out / "ledger.jsonl").lines) == 2
+
+
+# -------------------------------------------------------------------------------------------------- signed or not signed
+
+
+def test_whether_and_by_whom_a_receipt_is_signed_is_sealed(out: Path) -> None:
+    content = json.loads(receipt(out).read_text())
+    assert set(content["signer"]) == {"algorithm", "public_key"}
+    assert "The signature shows" in content["limits"][-1]
+    assert json.loads(receipt(out, 1).read_text())["signer"] is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (lambda c: c.update(signature=None), "signature: it was taken out: the receipt says that it is signed"),
+        (lambda c: c.update(signature=c["signature"].upper()), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signature=c["signature"] + " "), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signature={"value": c["signature"], "extra": 1}), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signature=[c["signature"]]), "signature: it does not fit the receipt"),
+        (lambda c: c.update(signer=None), "the section 'signer' was changed"),
+        (lambda c: c["signer"].update(extra=1), "the section 'signer' was changed"),
+        (
+            lambda c: c["signer"].update(public_key=c["signer"]["public_key"].upper()),
+            "the section 'signer' was changed",
+        ),
+        (lambda c: c.update(signer=None, signature=None), "the section 'signer' was changed"),
+    ],
+)
+def test_a_signature_that_was_touched_shows_in_the_receipt_alone(out: Path, edit, fault: str) -> None:
+    change(receipt(out), edit)
+    assert any(fault in one for one in wrong(verify_receipt(receipt(out), alone=True)))
+
+
+def test_a_signature_that_was_put_in_shows_in_the_receipt_alone(out: Path) -> None:
+    value = json.loads(receipt(out).read_text())["signature"]
+    change(receipt(out, 1), lambda c: c.update(signature=value))
+    found = wrong(verify_receipt(receipt(out, 1), alone=True))
+    assert found == ["signature: one was put in: the receipt says that it is not signed"]
+
+
+# ------------------------------------------------------------------------------------------------ hashes kept elsewhere
+
+
+def cut(out: Path) -> None:
+    """The last line and its folder taken away together: by itself, what is left is a good ledger."""
+    lines = (out / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "ledger.jsonl").write_bytes(b"".join(lines[:-1]))
+    shutil.rmtree(receipt(out, len(lines)).parent)
+
+
+def test_a_hash_kept_elsewhere_shows_a_ledger_that_was_cut(out: Path) -> None:
+    first, second = (hashlib.sha256(line).hexdigest() for line in (out / "ledger.jsonl").read_bytes().splitlines())
+    *_, (_, checks) = verify_folder(out)
+    assert any(check.note.endswith(f"that of the last line is {second}") for check in checks)
+    for one in (first, second.upper(), BEGINNING):
+        assert wrong(verify_folder(out, expect=one)) == []
+    assert wrong(verify_folder(out, expect="f" * 64)) == [
+        f"anchor: no line has the hash {'f' * 64} (expected): the ledger was cut, or is another one"
+    ]
+    cut(out)
+    assert wrong(verify_folder(out)) == [], "this is what the chain alone cannot see"
+    assert wrong(verify_folder(out, expect=first)) == []
+    assert wrong(verify_folder(out, expect=second)) != []
+
+
+@pytest.mark.parametrize("text", ["", "abc", "g" * 64, "f" * 65])
+def test_what_is_no_hash_is_said(out: Path, text: str) -> None:
+    with pytest.raises(RegunError, match="is not the hash of a ledger's line: 64 digits"):
+        list(verify_folder(out, expect=text))
+
+
+def test_a_witness_notes_lines_and_misses_those_that_go(out: Path, tmp_path: Path) -> None:
+    witness, more = tmp_path / "witness.txt", Options(accept=EASY, witness=tmp_path / "witness.txt")
+    assert wrong(verify_folder(out, witness=witness)) == []
+    assert wrong(verify_folder(out, witness=witness)) == []
+    done = regun.forget(project(method=QUICK), regun.asked_of(ids()[60:62]), out, more)
+    noted = [line.split()[:2] for line in witness.read_text().splitlines()]
+    assert noted == [["2", read_ledger(out / "ledger.jsonl").lines[2].previous], ["3", done.tip]]
+    cut(out)
+    (fault,) = wrong(verify_folder(out, witness=witness))
+    assert fault.startswith(f"anchor: no line has the hash {done.tip} (noted as line 3 on 20")
+    with pytest.raises(RegunError, match=rf"has no line with the hash {done.tip} \(noted as line 3 .*it was cut short"):
+        regun.forget(project(method=QUICK), regun.asked_of(ids()[70:72]), out, more)
+    assert len(witness.read_text().splitlines()) == 2, "what failed is not witnessed"
+
+
+def test_a_witness_that_cannot_be_used_stops_before_the_work(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("once upon a time")
+    for name, message in (("thesis.tex", "is no witness file of regun's"), ("no/where", "cannot write the witness")):
+        with pytest.raises(RegunError, match=message):
+            regun.forget(
+                project(method=QUICK),
+                regun.asked_of(ids()[60:62]),
+                out,
+                Options(accept=EASY, witness=tmp_path / name),
+            )
+    assert (tmp_path / "thesis.tex").read_text() == "once upon a time"
+    assert len(read_ledger(out / "ledger.jsonl").lines) == 2
+
+
+# -------------------------------------------------------------------------------------------------------- many requests
+
+
+def test_the_ledger_is_read_once_however_many_receipts_there_are(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    real = regun.requests.verify.walk
+
+    def counted(path: Path, *more):
+        reads.append(path)
+        return real(path, *more)
+
+    monkeypatch.setattr(regun.requests.verify, "walk", counted)
+    assert len(list(verify_folder(out))) == 3
+    assert len(reads) == 1
+
+
+def test_receipts_are_checked_as_their_lines_are_read(out: Path) -> None:
+    """What was found so far is there before the ledger has been read to its end."""
+    found = verify_folder(out)
+    name, checks = next(found)
+    assert (name, wrong(checks)) == ("0001/receipt.json", [])
+    shutil.rmtree(receipt(out).parent)
+    assert any("cannot read" in fault for fault in wrong(found))
 
 
 # ---------------------------------------------------------------------------------------------------- the audit again

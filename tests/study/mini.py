@@ -11,9 +11,9 @@ import torch
 
 from regun.study.engines import Engine, InProcess
 from regun.study.reading import parse_study
-from regun.study.run import Ran, run_study
+from regun.study.run import Ran, carry_out
 from regun.study.spec import Study
-from regun.study.workshop import Place, Workshop
+from regun.study.workshop import Workplace, Workshop
 
 MINI = """
 name = "mini"
@@ -36,14 +36,14 @@ def study(text: str = MINI, folder: Path | None = None, **changes: Any) -> Study
 
 def run(found: Study, store: Path, engine: type[Engine] | None = None, **more: Any) -> tuple[Workshop, Ran, list[dict]]:
     """Carry a study out in this process, or by an engine; with all its events."""
-    workshop = Workshop(found, Place(str(store)))
+    workshop = Workshop(found, Workplace(str(store)))
     events: list[dict[str, Any]] = []
 
     def listen(event: Mapping[str, Any]) -> None:
         events.append(dict(event))
 
     with threads(1):
-        ran = run_study(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen)
+        ran = carry_out(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen)
     return workshop, ran, events
 
 

@@ -17,13 +17,13 @@ def main(folder: Path) -> None:
 
     from mini import study
     from regun.study.on_ray import OnRay
-    from regun.study.run import run_study
-    from regun.study.workshop import Place, Workshop
+    from regun.study.run import carry_out
+    from regun.study.workshop import Workplace, Workshop
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    workshop = Workshop(study((folder / "mini.toml").read_text(), folder), Place(str(folder / "store")))
+    workshop = Workshop(study((folder / "mini.toml").read_text(), folder), Workplace(str(folder / "store")))
     seen: dict[str, str] = {}
     state = {"killed": ""}
 
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
             state["killed"] = event["task"]
             cluster.remove_node(doomed, allow_graceful=False)
 
-    ran = run_study(workshop, OnRay(workshop, threads=1), listen)
+    ran = carry_out(workshop, OnRay(workshop, threads=1), listen)
     (folder / "ran.json").write_text(json.dumps({"made": ran.made, "found": ran.found, "failed": ran.failed, **state}))
     ray.shutdown()
     cluster.shutdown()

@@ -5,21 +5,21 @@ from collections import Counter
 import pytest
 
 from mini import study
-from regun.data.catalogue import FULL_SIZES, DataSpec, load_data
+from regun.data.catalogue import DATA_SETS, DataSpec, load_data
 from regun.settings import parse_spec
-from regun.study.plan import Plan, labels_of_size, plan_study, request_label
+from regun.study.plan import StudyPlan, labels_of_size, plan_study, request_label
 from regun.study.reading import read_study
 from regun.study.spec import Study
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 
 
-def planned(found: Study) -> Plan:
-    train, test = FULL_SIZES[parse_spec(found.data)[0]]
+def planned(found: Study) -> StudyPlan:
+    train, test = DATA_SETS[parse_spec(found.data)[0]].sizes
     return plan_study(found, labels_of_size(train), test)
 
 
-def steps(found: Plan, name: str, seed: int = 0) -> list[int]:
+def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
     tasks = [t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.seed) == (name, seed)]
     return [t.work.steps for t in tasks]
 
@@ -82,12 +82,12 @@ def test_needs_come_first_and_exist() -> None:
 def test_an_evaluation_needs_the_answers_of_all_it_compares() -> None:
     found = plan_study(study(), labels_of_size(400), 100)
     task = found.tasks["evaluate regun, 0.1, seed 0"]
-    models = {found.tasks[need].models[0] for need in task.needs if found.tasks[need].kind == "signals"}
-    assert models == set(task.models)
+    models = {found.tasks[need].model for need in task.needs if found.tasks[need].kind == "signals"}
+    assert models == {task.model, *task.judges}
     assert [found.tasks[need].kind for need in task.needs].count("floor") == 1
-    assert task.models[0] == "unlearn regun, 0.1, seed 0"
-    assert task.models[1] == "train without 0.1, split 0, seed 0"
-    assert len(task.models) == 4
+    assert task.model == "unlearn regun, 0.1, seed 0"
+    assert task.judges[0] == "train without 0.1, split 0, seed 0"
+    assert len(task.judges) == 3
 
 
 def test_few_references_make_no_noise_floor() -> None:
@@ -119,10 +119,19 @@ def test_tuning_happens_once_a_request_on_the_first_seed() -> None:
 
 def test_full_sizes_are_those_of_the_data() -> None:
     data = load_data(DataSpec("digits"), "digits")
-    assert FULL_SIZES["digits"] == (len(data.train.labels), len(data.test.labels))
+    assert DATA_SETS["digits"].sizes == (len(data.train.labels), len(data.test.labels))
 
 
 def test_requests_for_people() -> None:
     assert [request_label(t) for t in ("0.01", "0.5", "class:3/5", "stratified:0.1")] == [
         "1 %", "50 %", "class 3/5", "stratified 0.1",
     ]  # fmt: skip
+
+
+def test_repeats_multiply_unlearning_only() -> None:
+    once = plan_study(study(tune={"trials": 2}), labels_of_size(400)).counts()
+    thrice = plan_study(study(tune={"trials": 2}, repeats=3), labels_of_size(400)).counts()
+    assert thrice["unlearn"] == 3 * once["unlearn"]
+    assert {kind: thrice[kind] for kind in ("train", "tune", "floor")} == {
+        kind: once[kind] for kind in ("train", "tune", "floor")
+    }

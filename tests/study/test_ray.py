@@ -11,7 +11,7 @@ import pytest
 from mini import MINI, evaluations, run, study
 from regun.errors import RegunError
 from regun.study import on_ray
-from regun.study.workshop import Place, Workshop
+from regun.study.workshop import Workplace, Workshop
 
 HERE = Path(__file__).parent
 TEXT = MINI.replace("digits,epochs=3", "digits,epochs=12,batch_size=16").replace("references = 2", "references = 1")
@@ -38,7 +38,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(on_ray, "import_module", absent)
     with pytest.raises(RegunError, match=r"pip install 'regun\[ray\]'"):
-        on_ray.OnRay(Workshop(study(), Place(str(tmp_path))))
+        on_ray.OnRay(Workshop(study(), Workplace(str(tmp_path))))
 
 
 class Unreachable:
@@ -56,4 +56,4 @@ class Unreachable:
 def test_an_unreachable_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ray, "import_module", lambda name: Unreachable)
     with pytest.raises(RegunError, match="cluster at 10.9.8.7:6379.*ray start --head"):
-        on_ray.OnRay(Workshop(study(), Place(str(tmp_path))), "10.9.8.7:6379")
+        on_ray.OnRay(Workshop(study(), Workplace(str(tmp_path))), "10.9.8.7:6379")

@@ -2,20 +2,23 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mini import MINI, evaluations, run, study
+from regun.cli.study import write_all
 from regun.errors import RegunError
-from regun.study.collect import closeup, collect
+from regun.study import open_study, run_study, study_results
+from regun.study.collect import closeup, collect, example_rows
 from regun.study.engines import ATTEMPTS, Processes
-from regun.study.outputs import write_report
-from regun.study.run import run_study
-from regun.study.workshop import Place, Workshop
+from regun.study.run import carry_out
+from regun.study.workshop import Workplace, Workshop
 
 BROKEN = '''"""A method that cannot work."""
 from dataclasses import dataclass
+from regun.cli.study import write_all
 from regun.errors import RegunError
 @dataclass(frozen=True)
 class Config:
@@ -68,17 +71,17 @@ def test_results_hold_every_row_and_its_lineage(finished) -> None:
     store, workshop, *_ = finished
     results = collect(workshop)
     (block,) = results.blocks
-    assert [entry.name for entry in block.entries] == ["retrain", "base", "regun", "finetune", "ssd"]
+    assert [entry.name for entry in block.rows] == ["retrain", "base", "regun", "finetune", "ssd"]
     assert not results.missing
-    for entry in block.entries:
+    for entry in block.rows:
         (found,) = entry.runs
         assert found.evaluation is not None
         assert found.key in {path.name for path in (store / "artefacts" / "model").iterdir()}
-    retrain = block.entry("retrain").runs[0].evaluation
+    retrain = block.row("retrain").runs[0].evaluation
     assert retrain.values()["gap_rftp"] == 0
-    assert block.entry("base").runs[0].evaluation.retrain["test_acc"] == retrain.values()["test_acc"]
+    assert block.row("base").runs[0].evaluation.retrain["test_acc"] == retrain.values()["test_acc"]
     assert block.sizes == {"retain": 288, "forget": 36, "heldout": 40, "val": 36, "test": 100}
-    assert block.entry("regun").runs[0].settings["epochs"] == 2
+    assert block.row("regun").runs[0].settings["epochs"] == 2
     close = closeup(workshop, "0.1")
     assert set(close.signals) == {"retrain", "base", "regun", "finetune", "ssd"}
     assert len(close.references) == 2
@@ -86,11 +89,11 @@ def test_results_hold_every_row_and_its_lineage(finished) -> None:
 
 def test_unfinished_studies_give_what_there_is(finished) -> None:
     store, *_ = finished
-    more = Workshop(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Place(str(store)))
+    more = Workshop(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Workplace(str(store)))
     results = collect(more)
     assert any("SCRUB" in text and "not made yet" in text for text in results.missing)
-    assert [len(entry.runs) for entry in results.blocks[0].entries] == [1, 1, 1, 1, 1, 0]
-    assert closeup(Workshop(study(seeds=(5,)), Place(str(store))), "0.1") is None
+    assert [len(entry.runs) for entry in results.blocks[0].rows] == [1, 1, 1, 1, 1, 0]
+    assert closeup(Workshop(study(seeds=(5,)), Workplace(str(store))), "0.1") is None
 
 
 def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) ->
 
 
 def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
-    workshop = Workshop(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Place(str(tmp_path)))
+    workshop = Workshop(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Workplace(str(tmp_path)))
     engine = Processes(workshop, 1)
     victims: list[int] = []
 
@@ -112,7 +115,7 @@ def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> 
             victims.append(engine.workers[0].process.pid)
             os.kill(victims[-1], signal.SIGKILL)
 
-    ran = run_study(workshop, engine, listen)
+    ran = carry_out(workshop, engine, listen)
     assert not ran.failed
     assert len(set(victims)) == 2
     assert all(workshop.done(task) for task in workshop.plan.tasks.values())
@@ -140,7 +143,7 @@ def test_a_failure_takes_only_what_needs_it(tmp_path: Path) -> None:
     results = collect(workshop, ran.failed)
     assert len(results.missing) == 1
     assert "it never works" in results.missing[0]
-    assert results.blocks[0].entry("broken.py").runs == ()
+    assert results.blocks[0].row("broken.py").runs == ()
     (tmp_path / "broken.py").write_text(
         BROKEN.replace('raise RegunError("it never works; use another method.")', "return None")
     )
@@ -164,12 +167,12 @@ def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
     found = study(methods=("neggrad,lr=1e9,epochs=30,batch_size=16", "ssd"), references=0)
     workshop, ran, _ = run(found, tmp_path)
     assert not ran.failed
-    (result,) = collect(workshop).blocks[0].entry("neggrad").runs
+    (result,) = collect(workshop).blocks[0].row("neggrad").runs
     assert result.diverged
 
 
 def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
-    workshop = Workshop(study(), Place(str(tmp_path)))
+    workshop = Workshop(study(), Workplace(str(tmp_path)))
     engine = Processes(workshop, 2)
 
     def listen(event) -> None:
@@ -177,7 +180,7 @@ def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_study(workshop, engine, listen)
+        carry_out(workshop, engine, listen)
     assert not any(worker.process.is_alive() for worker in engine.workers)
 
 
@@ -186,20 +189,20 @@ def test_fixed_split_shares_references_between_seeds(tmp_path: Path) -> None:
     workshop, ran, _ = run(found, tmp_path)
     assert not ran.failed
     first, second = (workshop.plan.tasks[f"evaluate ssd, 0.1, seed {seed}"] for seed in (0, 1))
-    assert first.models[2:] == second.models[2:]
-    assert first.models[:2] != second.models[:2]
+    assert first.judges[1:] == second.judges[1:]
+    assert first.judges[0] != second.judges[0]
 
 
 def test_workers_must_be_one_or_more(tmp_path: Path) -> None:
-    workshop = Workshop(study(), Place(str(tmp_path)))
+    workshop = Workshop(study(), Workplace(str(tmp_path)))
     with pytest.raises(RegunError, match="at least 1"):
         Processes(workshop, 0)
 
 
 def test_what_is_needed_and_missing_is_named(tmp_path: Path) -> None:
-    workshop = Workshop(study(), Place(str(tmp_path)))
-    with pytest.raises(RegunError, match="make it first"):
-        workshop.do(workshop.plan.tasks["unlearn ssd, 0.1, seed 0"], lambda event: None)
+    workshop = Workshop(study(), Workplace(str(tmp_path)))
+    with pytest.raises(RegunError, match="make them first"):
+        workshop.plan.tasks["unlearn ssd, 0.1, seed 0"].do(workshop, lambda event: None)
 
 
 def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
@@ -210,12 +213,14 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     assert [event["event"] for event in events].count("trial") == 3
     search = workshop.tuned(workshop.plan.tasks["tune regun, 0.1"])
     assert len(search.trials) == 3
-    chosen = [collect(workshop).blocks[0].entry("regun").runs[seed].settings for seed in (0, 1)]
+    chosen = [collect(workshop).blocks[0].row("regun").runs[seed].settings for seed in (0, 1)]
     assert chosen[0] == chosen[1]
     assert {name: chosen[0][name] for name in search.best_values} == search.best_values
     assert chosen[0]["epochs"] == 1
-    page = write_report(workshop, collect(workshop), (), tmp_path / "report.html").read_text()
-    assert "Search of settings, 10 %" in page
+    page = write_all(workshop, collect(workshop), tmp_path / "out")[0].read_text()
+    assert "10 %" in page
+    assert "Search" in page
+    assert "[settings" in (tmp_path / "out" / "tuned.toml").read_text()
     frozen = workshop.frozen()
     assert not frozen.tune
     _, again, _ = run(frozen, tmp_path)
@@ -242,11 +247,11 @@ def test_answers_that_are_not_finite_are_a_row_and_are_asked_for_once(tmp_path: 
     workshop, ran, _ = run(found, tmp_path / "store")
     assert not ran.failed
     results = collect(workshop)
-    (lost,) = results.blocks[0].entry("explode.py").runs
+    (lost,) = results.blocks[0].row("explode.py").runs
     assert lost.evaluation is None
     assert lost.diverged == "its answers are not finite"
     assert "explode.py" not in closeup(workshop, "0.1").signals
-    page = write_report(workshop, results, (), tmp_path / "report.html").read_text()
+    page = write_all(workshop, results, tmp_path / "out")[0].read_text()
     assert "diverged" in page
     assert not run(found, tmp_path / "store")[1].made
 
@@ -268,5 +273,108 @@ def test_two_rows_of_one_method_keep_their_own_tuned_settings(tmp_path: Path) ->
     assert list(frozen.settings["0.1"]) == list(methods)
     for text, lr in zip(methods, (0.1, 0.005), strict=True):
         assert frozen.settings["0.1"][text]["lr"] == lr
-        used = collect(workshop).blocks[0].entry(text).runs[0].settings
+        used = collect(workshop).blocks[0].row(text).runs[0].settings
         assert frozen.resolve(text, "0.1")[1].w == used["w"]
+
+
+def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> None:
+    found = study(repeats=3, methods=("finetune,epochs=1,batch_size=64", "ssd"), references=0)
+    workshop, ran, _ = run(found, tmp_path)
+    assert not ran.failed
+    block = collect(workshop).blocks[0]
+    assert [(r.seed, r.repeat) for r in block.row("finetune").runs] == [(0, 0), (0, 1), (0, 2)]
+    assert len({r.key for r in block.row("finetune").runs}) == 3
+    assert len({workshop.model(t.base).key for t in workshop.plan.tasks.values() if t.kind == "unlearn"}) == 1
+    cell = block.row("finetune").cells["test_acc"]
+    values = [one.value for one in cell.seen]
+    assert cell.mean == pytest.approx(sum(values) / 3)
+    assert cell.std is None
+    assert cell.repeat_std == pytest.approx((sum((v - cell.mean) ** 2 for v in values) / 2) ** 0.5)
+    assert len(block.row("retrain").runs) == 1
+    fewer, again, _ = run(study(methods=found.methods, references=0), tmp_path)
+    assert not again.made  # the first of three runs is the only one of a study without repeats
+
+
+def test_a_worker_that_dies_just_after_its_answer_costs_nothing(tmp_path: Path) -> None:
+    """Handing the next task to a worker that is gone meanwhile is no end of the study."""
+    workshop = Workshop(study(methods=("ssd",), references=0), Workplace(str(tmp_path)))
+    engine = Processes(workshop, 1)
+    killed: list[int] = []
+
+    def listen(event) -> None:
+        if event["event"] == "finished" and len(killed) < 2:
+            process = engine.workers[0].process
+            killed.append(process.pid)
+            process.kill()
+            process.join()
+
+    ran = carry_out(workshop, engine, listen)
+    assert not ran.failed
+    assert len(killed) == 2
+    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
+
+
+STUCK = '''"""Never comes back, the first time."""
+import time
+from dataclasses import dataclass
+from pathlib import Path
+@dataclass(frozen=True)
+class Config:
+    seen: str = ""
+def unlearn(job, config):
+    mark = Path(config.seen)
+    if not mark.exists():
+        mark.write_text("")
+        time.sleep(600)
+'''
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    found = study(MINI.replace('"ssd"]', f'"stuck.py,seen={tmp_path / "mark"}"]'), tmp_path, references=0)
+    found = replace(found, methods=found.methods[-1:])
+    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1, silence=6.0)
+    assert not ran.failed
+    assert any(event["event"] == "lost" and "said nothing" in event["reason"] for event in events)
+
+
+LEAVES = '''"""Leaves Python as if all were well."""
+import sys
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class Config:
+    pass
+def unlearn(job, config):
+    sys.exit(0)
+'''
+
+
+@pytest.mark.parametrize("engine", [None, Processes])
+def test_code_that_leaves_python_has_failed(tmp_path: Path, engine) -> None:
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    found = study(MINI.replace('"ssd"]', '"leaves.py"]'), tmp_path, references=0)
+    found = replace(found, methods=found.methods[-1:])
+    _, ran, _ = run(found, tmp_path / "store", engine, **({"workers": 1} if engine else {}))
+    assert "exit" in ran.failed["unlearn leaves.py, 0.1, seed 0"].lower()
+
+
+def test_results_are_plain_rows_down_to_examples(finished) -> None:
+    store, workshop, *_ = finished
+    rows = collect(workshop).rows()
+    assert [(row["method"], row["seed"], row["repeat"]) for row in rows] == [
+        (name, 0, 0) for name in ("retrain", "base", "regun", "finetune", "ssd")
+    ]
+    assert {"gap_rftp", "test_acc", "steps", "seconds", "key", "verdict"} <= rows[2].keys()
+    examples = list(example_rows(workshop))
+    assert {row["method"] for row in examples} == {"base", "regun", "finetune", "ssd"}
+    assert len(examples) == 4 * 36
+    assert {"index", "label", "score", "percentile", "attack"} <= examples[0].keys()
+
+
+def test_the_same_from_python(finished, tmp_path: Path) -> None:
+    store, *_ = finished
+    heard: list[str] = []
+    results = run_study(study(), store=store, progress=lambda event: heard.append(event["event"]))
+    assert heard == ["planned", "ended"]
+    assert results.rows() == study_results(study(), store=store).rows()
+    assert open_study(study(), store=store).plan.counts()["train"] == 4

@@ -9,23 +9,25 @@ import pytest
 from mini import study
 from regun.errors import RegunError, SettingsError
 from regun.study import tracking
-from regun.study.collect import judged
+from regun.study.collect import evaluation_of
 from regun.study.engines import InProcess
-from regun.study.run import run_study
+from regun.study.run import carry_out
 from regun.study.tracking import Tracking, open_trackers
-from regun.study.workshop import Place, Workshop
+from regun.study.workshop import Workplace, Workshop
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(study(methods=("finetune,epochs=2,batch_size=64",)), Place(str(tmp_path_factory.mktemp("store"))))
+    return Workshop(
+        study(methods=("finetune,epochs=2,batch_size=64",)), Workplace(str(tmp_path_factory.mktemp("store")))
+    )
 
 
 @pytest.fixture(scope="module")
 def out(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     found = Tracking(workshop, folder)
-    run_study(workshop, InProcess(workshop), found)
+    carry_out(workshop, InProcess(workshop), found)
     found.close()
     return folder
 
@@ -40,7 +42,7 @@ def test_every_epoch_and_every_result_is_a_line(workshop: Workshop, out: Path) -
     assert [row["number"] for row in epochs] == [1, 2]
     assert all(row["loss"] > 0 for row in epochs)
     done = next(row for row in found if row["event"] == "finished" and row["task"] == "evaluate finetune, 0.1, seed 0")
-    assert done["metrics"] == judged(workshop, workshop.plan.tasks[done["task"]]).values()
+    assert done["metrics"] == evaluation_of(workshop, workshop.plan.tasks[done["task"]])[1].values()
     assert not [row for row in found if row["event"] == "step"]
     assert all(row["time"] > 0 for row in found)
 
@@ -48,7 +50,7 @@ def test_every_epoch_and_every_result_is_a_line(workshop: Workshop, out: Path) -
 def test_a_second_run_adds_to_the_file(workshop: Workshop, out: Path) -> None:
     before = rows(out)
     again = Tracking(workshop, out)
-    run_study(workshop, InProcess(workshop), again)
+    carry_out(workshop, InProcess(workshop), again)
     again.close()
     assert rows(out)[: len(before)] == before
     assert [row["event"] for row in rows(out)[len(before) :]] == ["planned", "ended"]
@@ -74,7 +76,7 @@ def test_tensorboard(workshop: Workshop, out: Path, tmp_path: Path) -> None:
         losses = events.Scalars("Finetune, 10 %, seed 0/loss")
         final = events.Scalars("judge Finetune, 10 %, seed 0/gap_rftp")
     assert [point.step for point in losses] == [1, 2]
-    expected = judged(workshop, workshop.plan.tasks["evaluate finetune, 0.1, seed 0"]).values()["gap_rftp"]
+    expected = evaluation_of(workshop, workshop.plan.tasks["evaluate finetune, 0.1, seed 0"])[1].values()["gap_rftp"]
     assert final[0].value == pytest.approx(expected, rel=1e-5)
 
 

@@ -7,7 +7,7 @@ import pytest
 from mini import run, study
 from regun.errors import RegunError
 from regun.study.collect import collect
-from regun.study.tradeoff import WEIGHTS, points_only, sweep, tradeoffs
+from regun.study.tradeoff import WEIGHTS, sweep, tradeoffs
 
 METHODS = ("regun,epochs=1,batch_size=16,w=0.3", "amun,epochs=1,batch_size=64,steps=3,failures=keep", "ssd")
 
@@ -45,24 +45,24 @@ def test_points_are_those_of_the_models(tmp_path: Path) -> None:
     workshop, ran, _ = run(sweep(plain, (0.2, 0.8)), tmp_path)
     assert not ran.failed
     results = collect(workshop)
-    (found,) = tradeoffs(plain, results, (0.2, 0.8))
+    (found,) = tradeoffs(results, plain, (0.2, 0.8))
     assert list(found.curves) == ["ReGUn", "AMUN"]
     assert [point.w for point in found.curves["ReGUn"]] == [0.2, 0.8]
     assert list(found.fixed) == ["SSD"]
-    values = results.blocks[0].entry("regun,epochs=1,batch_size=16,w=0.8").runs[0].evaluation.values()
+    values = results.blocks[0].row("regun,epochs=1,batch_size=16,w=0.8").runs[0].evaluation.values()
     assert (found.curves["ReGUn"][1].utility, found.curves["ReGUn"][1].forgetting) == (
         values["test_acc"],
         values["rmia_auc"],
     )
-    base = results.blocks[0].entry("base").runs[0].evaluation
+    base = results.blocks[0].row("base").runs[0].evaluation
     assert found.noise == (base.gaps["test_acc"].floor_largest, base.gaps["rmia_auc"].floor_largest)
-    retrain = results.blocks[0].entry("retrain").runs[0].evaluation.values()
+    retrain = results.blocks[0].row("retrain").runs[0].evaluation.values()
     assert (found.retrain.utility, found.retrain.forgetting) == (retrain["test_acc"], retrain["rmia_auc"])
-    (single,) = points_only(results)
+    (single,) = tradeoffs(results)
     assert not single.curves
     assert len(single.fixed) == 5
 
 
 def test_without_references_there_is_no_curve(tmp_path: Path) -> None:
     workshop, _, _ = run(study(methods=("ssd",), references=0), tmp_path)
-    assert points_only(collect(workshop)) == []
+    assert tradeoffs(collect(workshop)) == []

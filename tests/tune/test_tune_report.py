@@ -7,27 +7,38 @@ from xml.etree import ElementTree
 import pytest
 
 from regun.errors import RegunError
-from regun.page.look import save_figure
-from regun.tune import Judged, Trial, Tuned, trials_csv
-from regun.tune.figures import front, history, importance, importance_bars
-from regun.tune.report import summary_rows, write_report
+from regun.show.look import save_figure
+from regun.show.svg import Gallery
+from regun.show.tuning import (
+    front,
+    history,
+    importance_bars,
+    searches_view,
+    summary_rows,
+    trials_csv,
+    write_report,
+)
+from regun.tune import Tried, Tuned
 
 pytest.importorskip("optuna")
 
+from regun.tune.estimator import importance
+
+
+def trial(number: int, values, score: float, forgetting: float = 0.0, utility: float = 0.0, **more) -> Tried:
+    return Tried(number=number, values=values, score=score, forgetting=forgetting, utility=utility, **more)
+
 
 def tuned(n: int = 12, **more) -> Tuned:
-    trials = [
-        Trial(k, {"lr": (0.1, 0.01)[k % 2], "w": 0.1 + 0.07 * k}, Judged(abs(10.0 * (0.1 + 0.07 * k) - 5), 5.0 - 0.3 * k, 0.2 * k))
-        for k in range(n)
-    ]  # fmt: skip
-    return Tuned("regun", "reference", tuple(trials), **more)
+    def one(k: int) -> Tried:
+        w = 0.1 + 0.07 * k
+        return trial(k, {"lr": (0.1, 0.01)[k % 2], "w": w}, abs(10.0 * w - 5), 5.0 - 0.3 * k, 0.2 * k)
+
+    return Tuned("regun", "reference", tuple(one(k) for k in range(n)), **more)
 
 
 def test_the_best_is_the_smallest_and_among_equals_the_first() -> None:
-    same = Judged(1.0, 1.0, 1.0)
-    found = Tuned(
-        "x", "gap", (Trial(0, {"a": 1}, same), Trial(1, {"a": 2}, same), Trial(2, {"a": 3}, Judged(2.0, 0, 0)))
-    )
+    found = Tuned("x", "gap", (trial(0, {"a": 1}, 1.0), trial(1, {"a": 2}, 1.0), trial(2, {"a": 3}, 2.0)))
     assert (found.best.number, found.best_score, found.default_score) == (0, 1.0, 1.0)
 
 
@@ -39,15 +50,23 @@ def test_json_round_trip() -> None:
 
 def test_the_front_keeps_what_is_not_beaten() -> None:
     points = [(5, 0), (4, 1), (4, 2), (3, 3), (5, 3), (0, 9), (0, 9)]
-    trials = tuple(Trial(k, {}, Judged(f + u, f, u)) for k, (f, u) in enumerate(points))
+    trials = tuple(trial(k, {}, f + u, f, u) for k, (f, u) in enumerate(points))
     assert [t.number for t in Tuned("x", "gap", trials).front] == [5, 3, 1, 0]
 
 
 def test_the_table_of_several_methods_leaves_cells_empty() -> None:
-    other = Trial(0, {"gamma": 1e-5}, Judged(1.0, 1.0, 1.0, {"auc": 50.0}, "the loss was not finite"))
-    rows = list(csv.DictReader(trials_csv({"regun": tuned(2).trials, "l1_sparse": (other,)}).splitlines()))
+    other = trial(0, {"gamma": 1e-5}, 1.0, parts={"auc": 50.0}, diverged="the loss was not finite")
+    text = trials_csv({"regun": tuned(2), "l1_sparse": Tuned("l1_sparse", "reference", (other,))})
+    rows = list(csv.DictReader(text.splitlines()))
     assert [row["gamma"] for row in rows] == ["", "", "1e-05"]
     assert (rows[0]["auc"], rows[2]["auc"], rows[2]["diverged"]) == ("", "50.0", "the loss was not finite")
+
+
+def test_the_table_runs_no_formulas() -> None:
+    """Names and settings are a user's own: a spreadsheet must show them and not run them."""
+    text = trials_csv({"=1+1": Tuned("x", "gap", (trial(0, {"a": "@cmd", "b": -1.5}, 1.0),))})
+    (row,) = csv.DictReader(text.splitlines())
+    assert (row["method"], row["a"], row["b"]) == ("'=1+1", "'@cmd", "-1.5")
 
 
 def test_importance_finds_the_setting_that_matters() -> None:
@@ -56,7 +75,7 @@ def test_importance_finds_the_setting_that_matters() -> None:
     assert sum(found.values()) == pytest.approx(1)
     assert importance(tuned(30)) == found
     assert importance(tuned(3)) == {}
-    alone = tuple(Trial(k, {"lr": k / 10}, Judged(k, 0, 0)) for k in range(5))
+    alone = tuple(trial(k, {"lr": k / 10}, k) for k in range(5))
     assert importance(Tuned("x", "gap", alone)) == {"lr": 1.0}
 
 
@@ -79,16 +98,27 @@ def test_the_history_shows_every_trial_and_the_default() -> None:
 
 
 def test_one_trial_that_diverged_can_be_drawn() -> None:
-    only = Tuned("ssd", "gap", (Trial(0, {}, Judged(100, 100, 100, {}, "the loss was not finite")),))
+    only = Tuned("ssd", "gap", (trial(0, {}, 100, 100, 100, diverged="the loss was not finite"),))
     for draw in (history, importance_bars, front):
         assert len(draw({"ssd": only}).axes) == 1
 
 
 def test_rows_say_what_was_kept() -> None:
-    kept = Tuned("ssd", "gap", (Trial(0, {}, Judged(3, 3, 3)),), note="nothing to search")
+    kept = Tuned("ssd", "gap", (trial(0, {}, 3),), note="nothing to search")
     rows = summary_rows({"regun": tuned(), "ssd": kept})
     assert rows[0] == ["regun", "4.00", "0.20", "12", "lr=0.1 w=0.52", ""]
     assert rows[1] == ["ssd", "3.00", "3.00", "1", "-", "nothing to search"]
+
+
+def test_what_another_page_includes_is_complete() -> None:
+    gallery = Gallery()
+    view = searches_view({"regun": tuned()}, gallery, title="Search of settings, 10 %", link="search-0")
+    assert (view["link"], view["title"]) == ("search-0", "Search of settings, 10 %")
+    assert view["text"].endswith("in points, good is 0.")
+    assert view["rows"] == summary_rows({"regun": tuned()})
+    assert [f["title"] for f in view["figures"]] == ["History", "Importance", "Front"]
+    assert all(f["svg"].startswith("<svg") for f in view["figures"])
+    assert gallery.figures == 3
 
 
 def test_the_files_and_the_page(tmp_path: Path) -> None:
@@ -99,6 +129,9 @@ def test_the_files_and_the_page(tmp_path: Path) -> None:
     assert "about &lt;b&gt;it" in page
     assert "<i>" not in page
     assert page.count("<svg") == 3
+    assert 'href="#search"' in page
+    assert '<section id="search"' in page
+    assert "[settings.&#34;0.1&#34;" in page
     (tmp_path / "file").write_text("")
     with pytest.raises(RegunError, match="cannot write to"):
         write_report(tmp_path / "file", {"regun": tuned()}, "0.1", "about")

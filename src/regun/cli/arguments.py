@@ -1,10 +1,24 @@
 """Arguments that several commands share; imports nothing heavy so that `regun --help` is quick."""
 
 import argparse
+import math
 import os
+import re
+from collections.abc import Callable
 from typing import Any
 
+from regun.settings import LIMIT, shown
+
 Commands = Any  # argparse keeps the type of its sub-parsers to itself
+
+FAILED, WRONG, CRASHED, INTERRUPTED = 1, 2, 3, 130
+EXIT_CODES = {
+    0: "done; a request was accepted",
+    FAILED: "a check failed, a request was rejected, or a study is not whole",
+    WRONG: "bad input, or surroundings that you can put right: one sentence says what",
+    CRASHED: "an unexpected error; --traceback, or REGUN_TRACEBACK=1, shows where",
+    INTERRUPTED: "interrupted; what was finished is kept",
+}
 
 REQUEST_HELP = (
     "what to forget: 0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
@@ -22,7 +36,38 @@ def command(commands: Commands, name: str, help: str, run: str, example: str) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
+    # no default, so that a command below another does not take back what was said above
+    parser.add_argument(
+        "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
+    )
     return parser
+
+
+def whole(low: int = 1 - LIMIT, high: int = LIMIT - 1) -> Callable[[str], int]:
+    """The type of an argument that is a whole number within bounds."""
+
+    def read(text: str) -> int:
+        number = int(text) if re.fullmatch("[+-]?[0-9]{1,19}", text) else LIMIT
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"give a whole number{_bounds(low, high)}, not {shown(text)}")
+        return number
+
+    return read
+
+
+def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+    """The type of an argument that is a number within bounds."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"give a number{_bounds(low, high)}, not {shown(text)}")
+        return value
+
+    return read
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +83,9 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--augment", metavar="NAME", help="input pipeline: none, resnet, swin, ...; default by model and data"
     )
-    parser.add_argument("--split-seed", type=int, help="seed of the held-out, validation and forget draws (default 0)")
+    parser.add_argument(
+        "--split-seed", type=whole(), help="seed of the held-out, validation and forget draws (default 0)"
+    )
     parser.add_argument("--heldout", type=float, help="fraction set aside as the unseen reference (default 0.1)")
     parser.add_argument("--val", type=float, help="fraction of the rest for validation (default 0.1)")
     parser.add_argument("--stratified", action="store_true", help="draw held-out and validation class by class")
@@ -57,14 +104,20 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     """Where and how to run, and how to report."""
     add_store_option(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads for tensor arithmetic (default: all cores)")
+    parser.add_argument(
+        "--threads", type=whole(), metavar="N", help="threads for tensor arithmetic (default: all cores)"
+    )
     parser.add_argument(
         "--snapshot-seconds", type=float, default=20.0, metavar="S", help="seconds between snapshots (default 20)"
     )
+    add_json(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the result as JSON; progress stays on standard error"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def add_store_option(parser: argparse.ArgumentParser) -> None:
@@ -74,3 +127,8 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where models and results are kept (or $REGUN_STORE; default ./regun-store)",
     )
+
+
+def _bounds(low: float, high: float) -> str:
+    lowest = "" if low <= 1 - LIMIT else f" from {low:,}"
+    return lowest + ("" if high >= LIMIT - 1 else f" up to {high:,}" if not lowest else f" to {high:,}")

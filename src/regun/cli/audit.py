@@ -1,26 +1,29 @@
 """`regun audit`."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from regun.cli.options import Problems, load, read_device, read_setup, setup_of, use_threads
-from regun.cli.terminal import Display, emit, table
-from regun.data.examples import Data
+from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
+from regun.cli.options import Problems, load, open_store, read_device, read_setup, setup_of, use_threads
+from regun.cli.terminal import Display, emit
 from regun.errors import AuditError, RegunError
-from regun.evaluate import AttackResult, Evaluation, Gap, Number, describe, risk_csv, risk_rows
-from regun.methods import get_method
-from regun.models import ModelSpec, build_model
-from regun.runs.audit import Judging, Models, audit_models, find_retrained, risks
-from regun.runs.setup import Setup, read_request
-from regun.runs.shadows import Shadowed, audit_by_shadows
-from regun.runs.training import Training, Watch, import_model, import_state
-from regun.splits import Splits, make_splits
-from regun.store import Artefact, Store
-from regun.training.recipes import Recipe
+from regun.plugins import trusted_name
+from regun.show.numbers import fixed, interval, many
+from regun.show.text import table
+
+if TYPE_CHECKING:
+    import torch
+
+    from regun.data.examples import Data
+    from regun.evaluate import AttackResult, Evaluation
+    from regun.runs.audit import Audit
+    from regun.runs.setup import Setup
+    from regun.splits import Reserve, Splits
+    from regun.store import Artefact, Store
 
 MAIN = (
     "retain_acc",
@@ -38,13 +41,74 @@ MAIN = (
     "gap_tp",
 )
 ALONE = ("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc", "smia_auc", "smia_auc_heldout")
+"""Numbers shown without --all, with and without a retrained model; those of the user's own are shown as well."""
+
+
+def add_audit(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "audit",
+        "measure how well a model has forgotten, with intervals and, given retrained models, a noise floor",
+        "audit:run",
+        "regun audit 9c41 --risks risks.csv",
+    )
+    parser.add_argument(
+        "target",
+        metavar="KEY|FILE|MODULE:FUNCTION",
+        help="any model of the store, a safetensors file, or a function that returns a trained model",
+    )
+    parser.add_argument(
+        "--base", metavar="KEY", help="the model it came from (known for unlearned models of the store)"
+    )
+    parser.add_argument(
+        "--forget", metavar="REQUEST", help=f"(known for unlearned and retrained models of the store) {REQUEST_HELP}"
+    )
+    parser.add_argument(
+        "--retrain", metavar="KEY", help="the retrained model to compare with; default: found in the store"
+    )
+    parser.add_argument(
+        "--references", metavar="KEYS", help="further retrained models, separated by commas; default: found"
+    )
+    parser.add_argument("--alone", action="store_true", help="use no retrained models, even if the store has some")
+    parser.add_argument(
+        "--attacks",
+        metavar="NAMES",
+        help="attacks to run, separated by commas, each a name or file.py:function; default: all that can run",
+    )
+    parser.add_argument(
+        "--metrics", metavar="NAMES", help="further numbers, separated by commas, each file.py:function or a name"
+    )
+    parser.add_argument(
+        "--bootstrap",
+        type=whole(0, 1_000_000),
+        default=1000,
+        metavar="N",
+        help="resamples for the intervals (default 1000)",
+    )
+    parser.add_argument(
+        "--shadows",
+        type=whole(0, 10_000),
+        default=0,
+        metavar="N",
+        help="also run U-LiRA with N shadow trainings and unlearning runs (unlearned models of the store; costly)",
+    )
+    parser.add_argument(
+        "--method", metavar="FILE", help="with --shadows: your own method, where the model was unlearned with one"
+    )
+    parser.add_argument("--risks", metavar="FILE", help="write the per-example risk list to this .csv or .json file")
+    parser.add_argument("--all", action="store_true", help="show every number, not only the main ones")
+    add_setup(parser)
+    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.runs.audit import audit_model
+
     problems = Problems()
-    store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
+    store = problems.attempt(lambda: open_store(args))
     device = problems.attempt(lambda: read_device(args.device))
     problems.attempt(lambda: use_threads(args.threads))
+    problems.attempt(lambda: _check_risks(args.risks))
     outside = args.target.endswith(".safetensors") or ":" in args.target
     found = problems.attempt(lambda: store.find(args.target, "model")) if store and not outside else None
     base = problems.attempt(lambda: _base(args, found, store)) if store and not problems.found else None
@@ -53,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
         setup = problems.attempt(lambda: setup_of(base, args))
     elif outside:
         setup = read_setup(args, problems)
+    if args.shadows and store:
+        problems.attempt(lambda: _check_shadows(found, base, store))
     problems.stop_if_any()
     if store is None or device is None or setup is None:
         return 2
@@ -60,22 +126,32 @@ def run(args: argparse.Namespace) -> int:
     data, kept = load(setup, display)
     splits = _splits(args, found, data, kept)
     target = found or _outside_target(args.target, data, splits, setup, store)
-    models = _models(args, target, base, splits, store)
-    display.note(_who(models))
-    names = tuple(args.attacks.split(",")) if args.attacks else None
-    evaluation = audit_models(models, data, splits, store, device, Judging(names, args.bootstrap))
-    shadowed = _by_shadows(args, target, base, data, splits, store, device) if args.shadows else None
+    audit = _audit(args, target, base, data, splits, store)
+    display.note(_who(audit))
+    evaluation = audit_model(audit, store, device)
+    shadowed = _by_shadows(args, target, setup, data, store, device) if args.shadows else None
     if args.risks:
-        _write_risks(Path(args.risks), models, data, splits, store, device)
+        _write_risks(Path(args.risks), audit, store, device)
     if args.json:
-        keys: dict[str, Any] = {"target": target.key, "retrain": models.retrain.key if models.retrain else None}
-        keys["references"] = [r.key for r in models.references]
+        keys: dict[str, Any] = {"target": target.key, "retrain": audit.retrain.key if audit.retrain else None}
+        keys["references"] = [r.key for r in audit.references]
         emit({"models": keys, **evaluation.to_json(), "u_lira": shadowed.to_json() if shadowed else None})
     else:
-        _print(evaluation, models, len(splits.forget), everything=args.all)
+        _print(evaluation, audit, everything=args.all)
         if shadowed:
             _print_shadowed(shadowed, args.shadows)
     return 0
+
+
+def _check_risks(path: str | None) -> None:
+    if path and Path(path).suffix not in (".csv", ".json"):
+        raise RegunError(f"--risks is {path[:300]}; give a file that ends in .csv or .json.")
+
+
+def _check_shadows(found: Artefact | None, base: Artefact | None, store: Store) -> None:
+    if not (found and base and "method" in found.inputs and "recipe" in base.inputs):
+        raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
+    trusted_name(found.inputs["method"]["name"], None, store.trusted, "--method")
 
 
 def _base(args: argparse.Namespace, found: Artefact | None, store: Store) -> Artefact | None:
@@ -87,90 +163,115 @@ def _base(args: argparse.Namespace, found: Artefact | None, store: Store) -> Art
     return store.load("model", found.info["base"]) if "base" in found.info else found
 
 
-def _splits(args: argparse.Namespace, found: Artefact | None, data: Data, kept: Any) -> Splits:
-    if args.forget:
-        return make_splits(data.train.labels, read_request(args.forget), kept)
-    if found is not None and "splits.safetensors" in found.manifest["files"]:
-        parts = {name: tensor.numpy() for name, tensor in found.tensors("splits").items()}
-        return Splits(**parts, total=len(data.train.labels))
-    raise AuditError("which examples should have been forgotten? Say it with --forget (0.1, class:3, ids:FILE, ...).")
+def _splits(args: argparse.Namespace, found: Artefact | None, data: Data, kept: Reserve) -> Splits:
+    """What should have been forgotten: as said, as the model was unlearned, or as it was retrained without."""
+    from regun.runs.setup import read_request
+    from regun.runs.unlearning import stored_splits
+    from regun.splits import make_splits
+
+    if not args.forget and found is not None and "splits.safetensors" in found.manifest["files"]:
+        return stored_splits(found, len(data.train.labels))
+    request = args.forget or (found.info.get("without") if found is not None else None)
+    if not request:
+        raise AuditError(
+            "which examples should have been forgotten? Say it with --forget (0.1, class:3, ids:FILE, ...)."
+        )
+    return make_splits(data.train.labels, read_request(request), kept)
 
 
 def _outside_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artefact:
     """A model that is not in the store: a safetensors file, or what a function of the user's returns."""
+    from regun.models import ModelSpec, build_model
+    from regun.runs.training import import_model, import_state, input_shape
+
     about = setup.about()
     if text.endswith(".safetensors"):
         return import_model(Path(text), data, splits.base, setup.model, store, about=about)
     spec = ModelSpec(text)
-    shape = Training(data, splits.base, spec, Recipe(), 0).input_shape()
-    state = build_model(spec, data.train.num_classes, shape, 0).state_dict()
-    return import_state(state, data, splits.base, spec, shape, store, about=about)
+    state = build_model(spec, data.train.num_classes, input_shape(data, splits.base), 0).state_dict()
+    return import_state(state, data, splits.base, spec, store, about=about)
 
 
-def _models(args: argparse.Namespace, target: Artefact, base: Artefact | None, splits: Splits, store: Store) -> Models:
-    """The retrained models: those named, or those in the store that were trained like the base on the retain set."""
-    if args.alone:
-        return Models(target)
-    found = [a for a in find_retrained(store, base, splits) if a.key != target.key] if base is not None else []
-    retrain = store.find(args.retrain, "model") if args.retrain else next(iter(found), None)
+def _audit(
+    args: argparse.Namespace, target: Artefact, base: Artefact | None, data: Data, splits: Splits, store: Store
+) -> Audit:
+    """What to judge, by whom, and against which retrained models: those named, or those found in the store."""
+    from regun.runs.audit import Audit
+    from regun.runs.training import find_retrained
+
+    found = find_retrained(store, base, splits.retain) if base is not None and not args.alone else []
+    others = [model for model in found if model.key != target.key]
+    retrain = store.find(args.retrain, "model") if args.retrain else next(iter(others), None)
     if args.references:
-        references = [store.find(key, "model") for key in args.references.split(",")]
-    else:
-        references = [a for a in found if retrain is None or a.key != retrain.key]
-    return Models(target, retrain, tuple(r for r in references if r.key != target.key))
+        others = [store.find(key, "model") for key in args.references.split(",")]
+    known = {target.key, retrain.key} if retrain is not None else {target.key}
+    return Audit(
+        target=target,
+        data=data,
+        splits=splits,
+        retrain=None if args.alone else retrain,
+        references=() if args.alone else tuple(model for model in others if model.key not in known),
+        attacks=_names(args.attacks),
+        metrics=_names(args.metrics) or (),
+        bootstrap=args.bootstrap,
+    )
 
 
-def _who(models: Models) -> str:
-    if models.retrain is None:
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",")) if text else None
+
+
+def _who(audit: Audit) -> str:
+    if audit.retrain is None:
         return "no retrained models; make some with: regun train --without REQUEST --seed N"
-    keys = ", ".join(r.key[:12] for r in models.references) or "none"
-    return f"against retrained model {models.retrain.key[:12]}, references: {keys}"
+    keys = ", ".join(r.key[:12] for r in audit.references) or "none"
+    return f"against retrained model {audit.retrain.key[:12]}, references: {keys}"
 
 
 def _by_shadows(
-    args: argparse.Namespace,
-    target: Artefact,
-    base: Artefact | None,
-    data: Data,
-    splits: Splits,
-    store: Store,
-    device: torch.device,
+    args: argparse.Namespace, target: Artefact, setup: Setup, data: Data, store: Store, device: torch.device
 ) -> AttackResult:
-    """U-LiRA of an unlearned model of the store, whose manifest knows the method and its settings."""
-    if base is None or "method" not in target.inputs or "recipe" not in base.inputs:
-        raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
-    method = get_method(target.inputs["method"]["name"])
-    config = method.configure(target.inputs["method"]["config"])
+    """U-LiRA of an unlearned model of the store: its own run, repeated on shadow models."""
+    from regun.methods import get_method
+    from regun.runs.shadows import audit_by_shadows
+    from regun.runs.training import Watch
+    from regun.runs.unlearning import Unlearning
+
+    method = get_method(trusted_name(target.inputs["method"]["name"], None, store.trusted, "--method"))
+    again = Unlearning.of(target, setup.seen_by(method, data), store)
     display = Display("shadows", args.quiet)
     watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    shadowed = Shadowed(base, target, method, config, data, splits)
-    found = audit_by_shadows(shadowed, store, device, shadows=args.shadows, bootstrap=args.bootstrap, watch=watch)
+    found = audit_by_shadows(
+        target, again, data, store, device, shadows=args.shadows, bootstrap=args.bootstrap, watch=watch
+    )
     display.close()
     return found
 
 
-def _write_risks(path: Path, models: Models, data: Data, splits: Splits, store: Store, device: torch.device) -> None:
-    found = risks(models, data, splits, store, device)
-    if path.suffix not in (".csv", ".json"):
-        raise RegunError(f"--risks is {path}; give a file that ends in .csv or .json.")
-    text = risk_csv(found) if path.suffix == ".csv" else json.dumps(risk_rows(found), indent=1)
-    try:
-        path.write_text(text)
-    except OSError as fault:
-        raise RegunError(f"cannot write {path}: {fault.strerror or fault}.") from None
+def _write_risks(path: Path, audit: Audit, store: Store, device: torch.device) -> None:
+    from regun.evaluate import risk_rows
+    from regun.runs.audit import risks
+    from regun.show.spreadsheet import csv_text
+    from regun.store import write_file
+
+    rows = risk_rows(risks(audit, store, device))
+    as_csv = path.suffix == ".csv"
+    text = csv_text(list(rows[0]), [list(row.values()) for row in rows]) if as_csv else json.dumps(rows, indent=1)
+    write_file(path, text.encode())
 
 
-def _print(evaluation: Evaluation, models: Models, forgotten: int, *, everything: bool) -> None:
-    print(
-        f"{models.target.info.get('title', models.target.info.get('role', 'model'))}: {forgotten:,} examples to forget"
-    )
-    wanted = MAIN if evaluation.retrain else ALONE
-    names = [n for n in (evaluation.numbers if everything else wanted) if n in evaluation.numbers]
-    rows = [_row(evaluation, name) for name in names]
-    print(table(["number", "value", "95 % interval", "Retrain", "distance", "noise floor", "verdict"], rows))
+def _print(evaluation: Evaluation, audit: Audit, *, everything: bool) -> None:
+    from regun.evaluate import VERDICTS, describe
+
+    about = audit.target.info
+    forgotten = many(len(audit.splits.forget), "example")
+    print(f"{about.get('title', about.get('role', 'model'))}: {forgotten} to forget")
+    wanted = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
+    names = [n for n in (evaluation.numbers if everything else dict.fromkeys(wanted)) if n in evaluation.numbers]
+    head = ["number", "value", "95 % interval", "Retrain", "distance", "noise floor", "verdict"]
+    print(table(head, [_row(evaluation, name) for name in names]))
     print("\nWhat the numbers mean:")
-    for name in names:
-        metric = describe(name)
+    for metric in (describe(name, evaluation) for name in names):
         print(f"  {metric.label}: {metric.meaning}. Good: {metric.good}.")
     if evaluation.flags:
         shown = evaluation.flags if everything else evaluation.flags[:2]
@@ -179,28 +280,30 @@ def _print(evaluation: Evaluation, models: Models, forgotten: int, *, everything
             print(f"  ... and {len(evaluation.flags) - len(shown)} more of this kind; --all shows them.")
     print("\nWhat this audit can and cannot say:\n" + "\n".join(f"  {claim}" for claim in evaluation.claims))
     if evaluation.verdict:
-        print(f"\nVerdict on Gap RFTP: {evaluation.verdict} from retraining.")
+        words = VERDICTS[evaluation.verdict]
+        print(f"\nVerdict on Gap RFTP: {words.phrase} ({words.meaning}).")
 
 
 def _print_shadowed(found: AttackResult, shadows: int) -> None:
-    interval = f" ({found.auc.low:.2f} to {found.auc.high:.2f})" if found.auc.low is not None else ""
-    print(f"\nU-LiRA AUC against validation, {shadows} shadow runs: {found.auc.value:.2f}{interval}. Good: 50.")
+    ends = interval(found.auc.low, found.auc.high, 2)
+    shown = fixed(found.auc.value) + (f" ({ends})" if ends else "")
+    print(f"\nU-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.")
     print("  This attacker knows the method, its settings, and how it leaves the examples it has unlearned.")
 
 
 def _row(evaluation: Evaluation, name: str) -> list[str]:
-    number: Number = evaluation.numbers[name]
-    gap: Gap | None = evaluation.gaps.get(name)
-    interval = f"{number.low:.2f} to {number.high:.2f}" if number.low is not None and number.high is not None else ""
-    retrain = f"{evaluation.retrain[name]:.2f}" if name in evaluation.retrain else ""
-    distance = f"{gap.value:.2f}" if gap else ""
-    floor = f"{gap.floor_mean:.2f} (max {gap.floor_largest:.2f})" if gap and gap.floor_mean is not None else ""
+    from regun.evaluate import VERDICTS, describe
+
+    number, gap = evaluation.numbers[name], evaluation.gaps.get(name)
+    floor = ""
+    if gap and gap.floor_mean is not None and gap.floor_largest is not None:
+        floor = f"{fixed(gap.floor_mean)} (max {fixed(gap.floor_largest)})"
     return [
-        describe(name).label,
-        f"{number.value:.2f}",
-        interval,
-        retrain,
-        distance,
+        describe(name, evaluation).label,
+        fixed(number.value),
+        interval(number.low, number.high, 2),
+        fixed(evaluation.retrain[name]) if name in evaluation.retrain else "",
+        fixed(gap.value) if gap else "",
         floor,
-        (gap and gap.verdict) or "",
+        VERDICTS[gap.verdict].short if gap and gap.verdict else "",
     ]

@@ -1,58 +1,60 @@
 """`regun demo`: the whole job on data that ships with a dependency."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from regun.cli.options import use_threads
-from regun.cli.study import carry_out, write_all
-from regun.study.collect import collect
-from regun.study.engines import Engine, InProcess, Processes
-from regun.study.formats import render
-from regun.study.reading import read_study
-from regun.study.results import Results
-from regun.study.table import make_table
-from regun.study.tradeoff import points_only
-from regun.study.workshop import Place, Workshop
+from regun.cli.arguments import Commands, add_store_option, command
+
+if TYPE_CHECKING:
+    from regun.study import Workshop
+
+
+def add_demo(commands: Commands) -> None:
+    parser = command(
+        commands, "demo", "train, unlearn with every method and audit, on embedded data", "demo:run", "regun demo"
+    )
+    add_store_option(parser)
+    parser.add_argument(
+        "--out", metavar="DIR", help="where report, figure and tables go (default STORE/studies/digits)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def run(args: argparse.Namespace) -> int:
     """The study `digits`, with what to do next."""
-    study = read_study("digits")
-    out = Path(args.out) if args.out else Path(args.store) / "studies" / study.name
-    workshop = Workshop(study, Place(str(Path(args.store).resolve())))
-    ran = carry_out(workshop, _engine(workshop), out, quiet=args.quiet)
-    results = collect(workshop, ran.failed)
-    paths = write_all(workshop, results, points_only(results), out)
-    made = make_table(results)
-    if args.json:
-        print(render(made, "json"), end="")
-        return 1 if ran.failed else 0
-    _explain(results)
-    print(render(made))
-    print(f"report  {paths[0]}")
-    print(f"figure  {out / 'tradeoff.svg'}")
-    _next(results, args.store)
-    return 1 if ran.failed else 0
+    from regun.cli.options import use_threads
+    from regun.cli.study import carried_out, finish
+    from regun.study import open_study
+    from regun.study.engines import InProcess, Processes
 
-
-def _engine(workshop: Workshop) -> Engine:
+    shop = open_study("digits", store=args.store)
+    out = Path(args.out) if args.out else Path(args.store) / "studies" / shop.study.name
     use_threads(1)  # the model is tiny: a second thread only costs, a second worker does not
-    return Processes(workshop, 2, 1) if (os.cpu_count() or 1) > 1 else InProcess(workshop)
+    engine = Processes(shop, 2, 1) if (os.cpu_count() or 1) > 1 else InProcess(shop)
+    ran = carried_out(shop, engine, out, quiet=args.quiet)
+    if not args.json:
+        sizes = shop.plan.sizes[shop.study.forget[0]]
+        print(
+            f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How "
+            f"far is each method from a model that never saw them (Retrain)?\n"
+        )
+    code = finish(shop, ran, out, as_json=args.json)
+    if not args.json:
+        _next(shop, args.store)
+    return code
 
 
-def _explain(results: Results) -> None:
-    sizes = results.blocks[0].sizes
-    print(
-        f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How far is "
-        f"each method from a model that never saw them (Retrain)?\n"
-    )
-
-
-def _next(results: Results, store: str) -> None:
-    regun = next(entry for entry in results.blocks[0].entries if entry.kind == "method")
+def _next(shop: Workshop, store: str) -> None:
+    task = next(task for task in shop.plan.tasks.values() if task.kind == "unlearn")
+    model = shop.model(task.id)
+    key = model.key[:12] if model else "KEY"
     lines = {
-        f"regun audit {regun.runs[0].key[:12]} --store {store}": "every number with its interval and meaning",
+        f"regun audit {key} --store {store}": "every number with its interval and meaning",
         f"regun tradeoff digits --store {store}": "sweep the weight of the retain loss",
         "regun study show digits > mine.toml": "a study of your own to change and run",
         "regun methods regun": "what can be set",

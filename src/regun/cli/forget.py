@@ -4,36 +4,72 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regun.cli.options import Problems, find_base, load, read_device, setup_of, use_threads
-from regun.cli.terminal import Display, emit, table
+from regun.cli.arguments import Commands, add_data_dir, add_machine, command, whole
 from regun.errors import SettingsError
-from regun.evaluate import describe
-from regun.requests import (
-    Asked,
-    Done,
-    Options,
-    Plan,
-    Prepared,
-    Project,
-    Watch,
-    forget,
-    load_project,
-    prepare,
-    read_asked,
-    read_naming,
-    refuse_unknown,
-    stored_project,
-)
-from regun.runs.setup import family_of
-from regun.store import Store
+from regun.show.numbers import fixed, interval, names
+from regun.show.text import table
+
+if TYPE_CHECKING:
+    from regun.cli.terminal import Display
+    from regun.requests import Asked, Done, Options, Prepared, Project, RequestPlan
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
 
 
+def add_forget(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "forget",
+        "carry out a deletion request: unlearn, audit, accept or reject, and write a receipt; 1 = rejected",
+        "forget:run",
+        "regun forget --project app.py:project --ids ids.csv --out deletions --accept 'smia_auc~50, val_drop<1'",
+    )
+    parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id a line")
+    parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
+    parser.add_argument("--into-existing", action="store_true", help="also if DIR holds other files (they are left)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    add_project(parser)
+    parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or regun")
+    parser.add_argument("--accept", metavar="RULE", help="what must hold; default: smia_auc~50, val_drop<1")
+    parser.add_argument(
+        "--fallback", metavar="METHOD", help="if rejected, try this instead: retrain[,KEY=VALUE...], say"
+    )
+    parser.add_argument("--ignore-unknown", action="store_true", help="go on although some ids are unknown")
+    parser.add_argument("--check-content", action="store_true", help="also search for overlap by content")
+    parser.add_argument("--sign", metavar="FILE", help="sign the receipt with this Ed25519 private key (PEM)")
+    parser.add_argument("--witness", metavar="FILE", help="add the hash of the ledger's last line to this file")
+    for name, help in (
+        ("reason", "why, where the file does not say"),
+        ("requester", "a reference to who asked (a ticket, not a name), where the file does not say"),
+        ("date", "when it was asked, where the file does not say"),
+    ):
+        parser.add_argument(f"--{name}", default="", metavar="TEXT", help=help)
+    parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
+    parser.add_argument(
+        "--bootstrap", type=whole(0, 1_000_000), default=1000, metavar="N", help="resamples for intervals (1000)"
+    )
+    add_machine(parser)
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    """Whose model and data; what a stored model settles itself cannot be said."""
+    parser.add_argument("--project", metavar="FILE.py:FUNCTION", help="function that returns a regun.Project")
+    parser.add_argument("--base", metavar="KEY", help="instead: a model of the store; ids are training indices")
+    add_data_dir(parser)
+    parser.add_argument("--augment", metavar="NAME", help="with --base: input pipeline")
+    parser.add_argument("--salt", metavar="FILE", help="ids are written as hashes under this secret (>= 16 bytes)")
+    settled = dict.fromkeys(("data", "model", "recipe", "split_seed", "heldout", "val", "stratified"))
+    parser.set_defaults(**settled)
+
+
 def run(args: argparse.Namespace) -> int:
+    from regun.cli.options import Problems, use_threads
+    from regun.cli.terminal import Display, emit
+    from regun.requests import forget, in_the_clear, prepare, read_asked, refuse_unknown
+
     problems = Problems()
     asked = problems.attempt(lambda: read_asked(Path(args.ids)).filled(args.reason, args.requester, args.date))
     options = problems.attempt(lambda: _options(args))
@@ -45,22 +81,31 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if args.dry_run:
         ready = prepare(project, asked, Path(args.out), options)
-        emit(_plan_json(ready.plan)) if args.json else _print_dry(ready)
+        clear = in_the_clear(ready.plan, options.naming)
+        emit(_plan_json(ready.plan)) if args.json else _print_dry(ready, clear)
         refuse_unknown(ready)
         return 0
-    watch = Watch(
-        lambda plan: _print_plan(plan, asked, args),
-        lambda note: _print_note(note, display),
-        display.epoch,
+    done = forget(
+        project,
+        asked,
+        Path(args.out),
+        options,
+        on_plan=lambda plan: _print_plan(plan, asked, args),
+        on_note=lambda note: _print_note(note, display),
+        on_epoch=display.epoch,
     )
-    done = forget(project, asked, Path(args.out), options, watch)
     display.close()
-    emit(_json(done)) if args.json else _print(done)
+    emit(_json(done)) if args.json else _print(done, args)
     return 0 if done.accepted else 1
 
 
-def read_project(args: argparse.Namespace, display: Display) -> Project:
+def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     """The project of --project, or the one a model of the store makes with --base."""
+    from regun.cli.options import find_base, load, read_device, setup_of
+    from regun.requests import load_project, stored_project
+    from regun.runs.setup import family_of
+    from regun.store import Store
+
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
     if args.project is not None:
@@ -73,34 +118,46 @@ def read_project(args: argparse.Namespace, display: Display) -> Project:
     return stored_project(base, data, kept, store, read_device(args.device), family_of(setup.model.name))
 
 
-def _options(args: argparse.Namespace) -> Options:
+def path_of(text: str | None) -> Path | None:
+    """A file that may be left out; an empty name is kept, and refused where it is read: `--sign "$UNSET"` must not pass
+    for no `--sign`."""
+    return None if text is None else Path(text)
+
+
+def _options(args: argparse.Namespace) -> "Options":
+    from regun.requests import Options, read_naming
+
+    if not args.out:
+        raise SettingsError(["--out is empty; name a folder."])
     return Options(
         method=args.method,
         accept=args.accept,
         fallback=args.fallback,
         seed=args.seed,
         bootstrap=args.bootstrap,
-        sign=Path(args.sign) if args.sign else None,
-        naming=read_naming(Path(args.salt) if args.salt else None),
+        sign=path_of(args.sign),
+        naming=read_naming(path_of(args.salt)),
+        witness=path_of(args.witness),
+        into_existing=args.into_existing,
         ignore_unknown=args.ignore_unknown,
         check_content=args.check_content,
     )
 
 
-def _print_note(note: str, display: Display) -> None:
+def _print_note(note: str, display: "Display") -> None:
     """Also with --quiet: what was cleared up after a killed run, or rejected on the way, must not go unread."""
     display.close()
     print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
-def _print_plan(plan: Plan, asked: Asked, args: argparse.Namespace) -> None:
+def _print_plan(plan: "RequestPlan", asked: "Asked", args: argparse.Namespace) -> None:
     """What is about to happen, before it does; on standard error where the result is JSON."""
     if not args.quiet:
         out = sys.stderr if args.json else sys.stdout
         print("\n".join(_plan_lines(plan, asked)), file=out, flush=True)
 
 
-def _plan_lines(plan: Plan, asked: Asked) -> list[str]:
+def _plan_lines(plan: "RequestPlan", asked: "Asked") -> list[str]:
     matched = plan.matched
     lines = [f"{len(asked.lines):,} lines: {len(plan.names):,} ids to forget ({len(plan.new):,} training examples)"]
     for some, what in (
@@ -123,9 +180,11 @@ def _few(texts: tuple[str, ...]) -> str:
     return f"{shown}, ..." if len(texts) > 3 else shown
 
 
-def _print_dry(ready: Prepared) -> None:
+def _print_dry(ready: "Prepared", clear: list[str]) -> None:
     plan = ready.plan
     print("\n".join(_plan_lines(plan, ready.asked)))
+    if clear:
+        print(f"  {names(clear)} would be written as they were given; the salt hides ids and requesters")
     if plan.empty:
         print("Nothing would be done.")
         return
@@ -136,12 +195,12 @@ def _print_dry(ready: Prepared) -> None:
         return
     print(f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}")
     print(f"unseen: {kept}")
-    print(f"method {ready.method}" + (f", fallback {ready.options.fallback}" if ready.options.fallback else ""))
+    print(f"method {', fallback '.join(ready.specs)}")
     print(f"accepted if {ready.rule.text}")
     print("Nothing was written.")
 
 
-def _plan_json(plan: Plan) -> dict[str, Any]:
+def _plan_json(plan: "RequestPlan") -> dict[str, Any]:
     matched = plan.matched
     return {
         "number": plan.number,
@@ -157,10 +216,10 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _json(done: Done) -> dict[str, Any]:
+def _json(done: "Done") -> dict[str, Any]:
     plan, folder = _plan_json(done.plan), done.folder
     if folder is None or done.receipt is None:
-        return {"done": False, "plan": plan}
+        return {"done": False, "plan": plan, "ledger_hash": done.tip}
     audit, acceptance = done.receipt["audit"], done.receipt["acceptance"]
     return {
         "done": True,
@@ -171,10 +230,11 @@ def _json(done: Done) -> dict[str, Any]:
         "weights": done.receipt["model"]["after"],
         "acceptance": acceptance,
         "numbers": {scope: found["after"]["numbers"] for scope, found in audit["scopes"].items()},
+        "ledger_hash": done.tip,
     }
 
 
-def _print(done: Done) -> None:
+def _print(done: "Done", args: argparse.Namespace) -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every id that is known is already forgotten. Nothing was written.")
@@ -182,8 +242,8 @@ def _print(done: Done) -> None:
     scopes = receipt["audit"]["scopes"]
     if scopes:
         before, after = scopes["all"]["before"]["numbers"], scopes["all"]["after"]["numbers"]
-        names = [n for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))]
-        print(table(["%", "before", "after", "95 % interval"], [_row(n, before, after) for n in names]))
+        shown = [n for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))]
+        print(table(["%", "before", "after", "95 % interval"], [_row(n, before, after) for n in shown]))
     for finding in receipt["acceptance"]["findings"]:
         mark = "met    " if finding["passed"] else "NOT MET"
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
@@ -196,10 +256,12 @@ def _print(done: Done) -> None:
     else:
         print(f"REJECTED: request {done.plan.number} failed; its model is kept apart, the one before it stays current")
     print(f"model    {folder / 'model.safetensors'}\nreceipt  {folder / 'receipt.html'}")
+    print(f"ledger   line {done.plan.number} has the hash {done.tip}")
     print(f"check    regun verify {folder / 'receipt.json'}")
 
 
 def _row(name: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    from regun.evaluate import describe
+
     value, low, high = after[name]
-    interval = f"{low:.2f} to {high:.2f}" if low is not None and high is not None else ""
-    return [describe(name).label, f"{before[name][0]:.2f}", f"{value:.2f}", interval]
+    return [describe(name).label, fixed(before[name][0]), fixed(value), interval(low, high, 2)]

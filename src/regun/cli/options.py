@@ -1,33 +1,30 @@
 """From arguments to objects, every mistake collected before anything is reported."""
 
+from __future__ import annotations
+
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import torch
-
-from regun.cli.terminal import Display
-from regun.data.catalogue import DATA_SETS, USERS, DataSpec
-from regun.data.examples import Data
-from regun.data.presets import pipeline
 from regun.errors import RegunError, SettingsError
-from regun.models import ModelSpec
-from regun.runs.setup import (
-    Setup,
-    checked_model,
-    default_model,
-    default_preset,
-    default_recipe,
-    read_recipe,
-    unlearning_preset,
-)
-from regun.settings import parse_spec
-from regun.splits import Reserve
-from regun.store import Artefact, Store
-from regun.training.recipes import Recipe
+from regun.plugins import is_code
+
+if TYPE_CHECKING:
+    import torch
+
+    from regun.cli.terminal import Display
+    from regun.data.examples import Data
+    from regun.runs.setup import Setup
+    from regun.splits import Reserve
+    from regun.store import Artefact, Store
 
 T = TypeVar("T")
+
+MOST_THREADS = 1024
+SETTLED = ("data", "model", "recipe", "split_seed", "heldout", "val", "stratified")
+"""Options that a model of the store settles itself."""
 
 
 class Problems:
@@ -50,9 +47,38 @@ class Problems:
             raise SettingsError(self.found)
 
 
+def open_store(args: argparse.Namespace) -> Store:
+    """The store of --store; it may run the code that the command line names, and damage in it is told once."""
+    from regun.store import Store
+
+    told: set[str] = set()
+
+    def tell(problem: str) -> None:
+        if problem not in told:
+            told.add(problem)
+            print(f"regun: left out: {problem}", file=sys.stderr, flush=True)
+
+    said = {name: getattr(args, name, None) or "" for name in ("model", "method", "data")}
+    named = [text.partition(",")[0].strip() for text in (said["model"], said["data"], said["method"].partition("@")[0])]
+    trusted = tuple(name for name in named if is_code(name))
+    return Store(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
+
+
 def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
     """Data, model, recipe and input pipeline; None when one of them is wrong."""
-    data = problems.attempt(lambda: _data(args))
+    from regun.data.catalogue import pipeline
+    from regun.runs.setup import (
+        Setup,
+        checked_model,
+        default_model,
+        default_preset,
+        default_recipe,
+        read_data,
+        read_recipe,
+    )
+    from regun.settings import parse_spec
+
+    data = problems.attempt(lambda: read_data("digits" if args.data is None else args.data, args.data_dir))
     named = problems.attempt(lambda: parse_spec(args.model)) if args.model else None
     name = named[0] if named else default_model(data.name if data else "")
     model = problems.attempt(lambda: checked_model(name, named[1] if named else {}))
@@ -60,29 +86,34 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
     data_name = data.name if data else "folder"
     preset = args.augment or default_preset(name, data_name)
     problems.attempt(lambda: pipeline(preset, data_name))
-    problems.attempt(lambda: _fractions(args))
+    split = {"heldout": args.heldout, "val": args.val}
+    problems.found += [
+        f"--{part} is {value}; give a number from 0 up to, not including, 1."
+        for part, value in split.items()
+        if value is not None and not 0 <= value < 1
+    ]
     if data is None or model is None or recipe is None:
         return None
-    heldout, val = _fraction(args.heldout), _fraction(args.val)
-    return Setup(data, model, recipe, preset, args.split_seed or 0, heldout, val, args.stratified)
+    given = {part: value for part, value in split.items() if value is not None}
+    split_seed, stratified = args.split_seed or 0, args.stratified
+    return Setup(
+        data=data, model=model, recipe=recipe, preset=preset, split_seed=split_seed, stratified=stratified, **given
+    )
 
 
-def setup_of(base: Artefact, args: argparse.Namespace) -> Setup:
-    """The setup a stored model was trained with, from its manifest; --data-dir and --augment may differ."""
-    about = base.info
-    settled = {"data", "model", "recipe", "split_seed", "heldout", "val", "stratified"}
-    said = sorted(name for name in settled if getattr(args, name) not in (None, False))
-    if said:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
-        raise SettingsError([f"{flags}: the model {base.key[:12]} of the store settles this itself; leave it out."])
-    settings = dict(about["data_settings"])
-    if args.data_dir and about["data_name"] in USERS["root"]:
-        settings["root"] = args.data_dir
-    spec = DataSpec.read(about["data_name"], settings)
-    preset: str = args.augment or unlearning_preset(about["preset"])
-    model = ModelSpec(base.inputs["model"]["name"], base.inputs["model"]["settings"])
-    split = (about["split_seed"], about["heldout"], about["val"], about["stratified"])
-    return Setup(spec, model, Recipe(), preset, *split)
+def setup_of(artefact: Artefact, args: argparse.Namespace) -> Setup:
+    """What a model of the store is about; --data-dir and --augment may differ, and code must be named to be run."""
+    from regun.runs.setup import Setup
+    from regun.store import reading
+
+    with reading(artefact):
+        of_code = {"model": artefact.inputs["model"]["name"], "data": artefact.info["data_name"]}
+        settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
+        said = sorted(name for name in settled if getattr(args, name) not in (None, False))
+        if not said:
+            return Setup.of(artefact, data_dir=args.data_dir, augment=args.augment)
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+    raise SettingsError([f"{flags}: the model {artefact.key[:12]} of the store settles this itself; leave it out."])
 
 
 def read_origin(
@@ -97,7 +128,7 @@ def read_origin(
 
 def find_base(text: str, store: Store) -> Artefact:
     """A trained model of the store."""
-    if Path(text).is_file():
+    if is_file(text):
         raise RegunError(
             f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
             f"Save them with safetensors.torch.save_file."
@@ -105,10 +136,18 @@ def find_base(text: str, store: Store) -> Artefact:
     found = store.find(text, "model")
     if "trained_on" not in found.inputs:
         raise RegunError(
-            f"{found.key[:12]} is itself an unlearned model; give the model it came from ({found.info['base'][:12]}) "
-            f"and name all that is to be forgotten in one request."
+            f"{found.key[:12]} is itself an unlearned model; give the model it came from "
+            f"({str(found.info['base'])[:12]}) and name all that is to be forgotten in one request."
         )
     return found
+
+
+def is_file(text: str) -> bool:
+    """Whether there is a file of that name; a text that can be no name is none."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
@@ -119,40 +158,24 @@ def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
 
 
 def read_device(text: str) -> torch.device:
+    import torch
+
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(text)
         torch.empty(1, device=device).tolist()  # `meta` makes tensors, but they hold nothing
-    except (RuntimeError, AssertionError, ImportError) as fault:
-        reason = f"{fault}".splitlines()[0].split(". ")[0]
-        raise RegunError(f"device {text!r} cannot be used ({reason}); use cpu or auto.") from None
+    except (RuntimeError, AssertionError, ImportError, ValueError) as fault:
+        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
+        raise RegunError(f"device {text[:80]!r} cannot be used ({reason[:200]}); use cpu or auto.") from None
     return device
 
 
 def use_threads(count: int | None) -> None:
+    import torch
+
     if count is not None:
-        if count < 1:
-            raise SettingsError([f"--threads is {count}; give at least 1."])
+        if not 1 <= count <= MOST_THREADS:
+            limit = "at least 1" if count < 1 else f"at most {MOST_THREADS:,}"
+            raise SettingsError([f"--threads is {count}; give {limit}."])
         torch.set_num_threads(count)
-
-
-def _data(args: argparse.Namespace) -> DataSpec:
-    name, values = parse_spec("digits" if args.data is None else args.data)
-    if name in DATA_SETS and name != "digits" and args.data_dir:
-        values = {"root": args.data_dir, **values}
-    return DataSpec.read(name, values)
-
-
-def _fractions(args: argparse.Namespace) -> None:
-    problems = [
-        f"--{name} is {value}; give a number from 0 up to, not including, 1."
-        for name, value in (("heldout", args.heldout), ("val", args.val))
-        if value is not None and not 0 <= value < 1
-    ]
-    if problems:
-        raise SettingsError(problems)
-
-
-def _fraction(given: float | None) -> float:
-    return 0.1 if given is None else given

@@ -6,47 +6,50 @@ from typing import Any
 
 from regun.cli.options import use_threads
 from regun.cli.study import chosen, open_workshop
-from regun.cli.terminal import duration, emit, table
-from regun.data.catalogue import FULL_SIZES
+from regun.cli.terminal import emit
+from regun.data.catalogue import data_set, takes_root
 from regun.errors import RegunError
 from regun.runs.setup import read_request
 from regun.settings import parse_spec
+from regun.show.numbers import duration
+from regun.show.text import table
 from regun.study.estimate import measured_speed, remembered_speed, seconds_left
-from regun.study.plan import Plan, labels_of_size, plan_study, request_label
+from regun.study.plan import StudyPlan, labels_of_size, plan_study, request_label
 from regun.study.spec import Study
+from regun.study.tasks import Unlearn
 
 
 def run(args: argparse.Namespace) -> int:
     """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
     study = chosen(args)
-    workshop = open_workshop(args, study) if _data_are_here(args, study) else None
-    found = workshop.plan if workshop else _plan_without_data(study)
-    done = {task.id for task in found.tasks.values() if workshop.done(task)} if workshop else set[str]()
-    speed = remembered_speed(study, workshop.store) if workshop else None
-    if workshop and args.probe:
+    shop = open_workshop(args, study) if _data_are_here(args, study) else None
+    found = shop.plan if shop else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if shop.done(task)} if shop else set[str]()
+    speed = remembered_speed(study, shop.store) if shop else None
+    if shop and args.probe:
         use_threads(args.threads or study.threads)
-        speed = measured_speed(workshop)
-    result = _plan_json(found, done, speed, exact=workshop is not None)
+        speed = measured_speed(shop)
+    result = _plan_json(found, done, speed, exact=shop is not None)
     emit(result) if args.json else _print_plan(study, result)
     return 0
 
 
 def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
-    return parse_spec(study.data)[0] == "digits" or bool(args.data_dir)
+    return bool(args.data_dir) or not takes_root(parse_spec(study.data)[0], study.folder)
 
 
-def _plan_without_data(study: Study) -> Plan:
+def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
     name, values = parse_spec(study.data)
     others = [text for text in study.forget if read_request(text).scheme != "random"]
-    if name not in FULL_SIZES or others or study.stratified:
+    sizes = data_set(name).sizes
+    if sizes is None or others or study.stratified:
         raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
-    train, test = FULL_SIZES[name]
-    limits = (int(values.get("limit", train)), int(values.get("test_limit", test)))
+    limits = (int(values.get("limit", sizes[0])), int(values.get("test_limit", sizes[1])))
     return plan_study(study, labels_of_size(limits[0]), limits[1])
 
 
-def _plan_json(found: Plan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
+def _plan_json(found: StudyPlan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
     study = found.study
     counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
     for task_id in done:
@@ -65,8 +68,9 @@ def _plan_json(found: Plan, done: set[str], speed: float | None, *, exact: bool)
     }
 
 
-def _steps(found: Plan, name: str, forget: str) -> int | None:
-    task = next(t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.forget) == (name, forget))
+def _steps(found: StudyPlan, name: str, forget: str) -> int | None:
+    runs = [task for task in found.tasks.values() if isinstance(task, Unlearn)]
+    task = next(task for task in runs if (task.entry, task.forget) == (name, forget))
     return task.work.steps if task.work else None
 
 

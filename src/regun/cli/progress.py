@@ -5,14 +5,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from regun.cli.terminal import duration
-from regun.study.plan import Plan
+from regun.show.numbers import duration
+from regun.study.plan import StudyPlan
 
 
 class StudyProgress:
     """A listener of a study: one line in place on a terminal, otherwise a line for each task that ends."""
 
-    def __init__(self, plan: Plan, *, quiet: bool = False) -> None:
+    def __init__(self, plan: StudyPlan, *, quiet: bool = False) -> None:
         self.plan, self.quiet = plan, quiet
         self.live = sys.stderr.isatty()
         self.started = time.monotonic()

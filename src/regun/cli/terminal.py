@@ -1,12 +1,17 @@
-"""What people see: progress on standard error, tables on standard output."""
+"""What people see: progress on standard error, and JSON for machines on standard output."""
+
+from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from regun.training.job import Epoch, Progress
+from regun.show.numbers import duration, fixed
+
+if TYPE_CHECKING:
+    from regun.training.job import Epoch, Progress
 
 
 class Display:
@@ -19,11 +24,12 @@ class Display:
 
     def progress(self, p: Progress) -> None:
         where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
-        self._show(f"{where}  loss {p.loss:.4f}  {p.images_per_second:,.0f} images/s  {duration(p.seconds_left)} left")
+        speed, left = f"{fixed(p.images_per_second, 0)} images/s", duration(p.seconds_left)
+        self._show(f"{where}  loss {fixed(p.loss, 4)}  {speed}  {left} left")
 
     def epoch(self, e: Epoch) -> None:
-        speed, left = f"{e.images_per_second:,.0f} images/s", duration((e.epochs - e.number) * e.seconds)
-        line = f"epoch {e.number}/{e.epochs}  loss {e.loss:.4f}  lr {e.lr:.3g}  {speed}  {left} left"
+        speed, left = f"{fixed(e.images_per_second, 0)} images/s", duration((e.epochs - e.number) * e.seconds)
+        line = f"epoch {e.number}/{e.epochs}  loss {fixed(e.loss, 4)}  lr {e.lr:.3g}  {speed}  {left} left"
         self._show(line, last=e.number == e.epochs)
 
     def note(self, text: str) -> None:
@@ -53,32 +59,6 @@ class Display:
             self._printed = now
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    whole = int(seconds + 0.5)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns that line up: the first to the left, numbers to the right."""
-    cells = [list(head), *[list(r) for r in rows]]
-    widths = [max(len(r[i]) for r in cells) for i in range(len(head))]
-    numeric = [all(_is_number(r[i]) for r in rows) and bool(rows) for i in range(len(head))]
-    lines = [
-        "  ".join(c.rjust(w) if n else c.ljust(w) for c, w, n in zip(r, widths, numeric, strict=True)).rstrip()
-        for r in cells
-    ]
-    return "\n".join([lines[0], "-" * min(120, max(map(len, lines))), *lines[1:]])
-
-
 def emit(value: Any) -> None:
     """JSON for machines, on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
-
-
-def _is_number(text: str) -> bool:
-    return bool(text) and text.strip("-+±%., ").replace(",", "").replace(".", "", 1).split(" ")[0].isdigit()

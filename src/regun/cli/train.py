@@ -1,40 +1,71 @@
 """`regun train`."""
 
+from __future__ import annotations
+
 import argparse
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
+from regun.cli.options import Problems, load, open_store, read_device, read_setup, use_threads
+from regun.cli.terminal import Display, emit
+from regun.show.numbers import duration, fixed, many
+from regun.show.text import table
 
-from regun.cli.options import Problems, load, read_device, read_setup, use_threads
-from regun.cli.terminal import Display, duration, emit, table
-from regun.data.examples import Data
-from regun.evaluate.metrics import accuracy
-from regun.runs.audit import cached_signals
-from regun.runs.setup import read_request, trained_on
-from regun.runs.training import Training, Watch, train_model
-from regun.splits import Reserve
-from regun.store import Artefact, Store
-from regun.training.job import Budget
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from regun.data.examples import Examples, Indices
+    from regun.store import Artefact, Store
+
+
+def add_train(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "train",
+        "train a model on a data set, or find it in the store",
+        "train:run",
+        "regun train --data cifar10,limit=5000 --data-dir ~/data --model resnet18,width=16 --recipe resnet18-small",
+    )
+    add_setup(parser)
+    parser.add_argument(
+        "--without", metavar="REQUEST", help=f"leave these out of training, as a retrained model does; {REQUEST_HELP}"
+    )
+    parser.add_argument(
+        "--seed", type=whole(), default=0, help="training seed: initial weights, order, augmentation (default 0)"
+    )
+    parser.add_argument("--max-steps", type=whole(), metavar="N", help="stop after N steps, to try a configuration")
+    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.runs.setup import read_request, trained_on
+    from regun.runs.training import Training, Watch, train_model
+    from regun.training.job import Budget
+
     problems = Problems()
     setup = read_setup(args, problems)
     request = problems.attempt(lambda: read_request(args.without)) if args.without else None
     device = problems.attempt(lambda: read_device(args.device))
     budget = problems.attempt(lambda: Budget(steps=args.max_steps)) if args.max_steps is not None else None
     problems.attempt(lambda: use_threads(args.threads))
-    store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
+    store = problems.attempt(lambda: open_store(args))
     problems.stop_if_any()
     if setup is None or device is None or store is None:
         return 2
     display = Display("train", args.quiet)
     data, kept = load(setup, display)
-    training = Training(data, trained_on(data, kept, request), setup.model, setup.recipe, args.seed, budget)
+    training = Training(
+        data=data,
+        trained_on=trained_on(data, kept, request),
+        model=setup.model,
+        recipe=setup.recipe,
+        seed=args.seed,
+        budget=budget,
+    )
     known = store.has("model", store.key("model", training.inputs(device)))
-    role = "base" if request is None else "retrain"
-    about = {"role": role, "without": args.without, **setup.about()}
+    about = {"role": "base" if request is None else "retrain", "without": args.without, **setup.about()}
     watch = Watch(
         lambda epoch, _: display.epoch(epoch),
         display.progress,
@@ -42,41 +73,48 @@ def run(args: argparse.Namespace) -> int:
     )
     artefact = train_model(training, store, device, about=about, watch=watch)
     display.close()
-    result = summary(artefact, data, kept, training.trained_on, store, device, known, measure=budget is None)
+    parts = {"train": (data.train, training.trained_on), "val": (data.train, kept.val), "test": (data.test, None)}
+    accuracies = accuracies_of(artefact, parts, store, device) if budget is None else {}
+    result = _summary(artefact, known, accuracies)
     emit(result) if args.json else _print(result)
     return 0
 
 
-def summary(
-    artefact: Artefact,
-    data: Data,
-    kept: Reserve,
-    trained: Any,
-    store: Store,
-    device: Any,
-    known: bool,
-    *,
-    measure: bool,
-) -> dict[str, Any]:
-    """The numbers of a trained model: accuracies (if it is worth measuring them), cost, and where it is."""
-    everything = np.arange(len(data.test.labels))
-    parts = {"train": (data.train, trained), "val": (data.train, kept.val), "test": (data.test, everything)}
-    accuracies = {
-        name: accuracy(cached_signals(artefact, examples, indices, store, device))
-        for name, (examples, indices) in parts.items()
-        if measure and len(indices)
-    }
+def accuracies_of(
+    model: Artefact, parts: Mapping[str, tuple[Examples, Indices | None]], store: Store, device: torch.device
+) -> dict[str, float | None]:
+    """Accuracies by part (all examples where no indices are named); None where the answers are not finite."""
+    import numpy as np
+
+    from regun.errors import NotFiniteError
+    from regun.evaluate.metrics import accuracy
+    from regun.runs.audit import cached_signals
+
+    found: dict[str, float | None] = {}
+    for name, (examples, indices) in parts.items():
+        rows = np.arange(len(examples.labels)) if indices is None else indices
+        if len(rows):
+            try:
+                found[name] = accuracy(cached_signals(model, examples, rows, store, device))
+            except NotFiniteError:
+                found[name] = None
+    return found
+
+
+def percent(value: float | None) -> str:
+    """An accuracy as a table shows it."""
+    return "not finite" if value is None else fixed(value)
+
+
+def _summary(artefact: Artefact, known: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
+    """What a trained model is, what it cost and where it lies."""
     return {
         "key": artefact.key,
         "path": str(artefact.path),
-        "weights": artefact.info["weights"],
         "found": known,
         "model": artefact.inputs["model"]["name"],
         "data": artefact.info["data_name"],
-        "parameters": artefact.info["parameters"],
-        "examples": artefact.info["examples"],
-        "epochs": artefact.info["epochs"],
-        "cost": artefact.info["cost"],
+        **{name: artefact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
         "accuracy": accuracies,
     }
 
@@ -84,12 +122,10 @@ def summary(
 def _print(result: dict[str, Any]) -> None:
     cost, epochs = result["cost"], result["epochs"]
     state = "found in the store" if result["found"] else "trained"
-    size = f"{result['parameters']:,} parameters, {result['examples']:,} examples"
+    size = f"{many(result['parameters'], 'parameter')}, {many(result['examples'], 'example')}"
     print(f"{result['model']} on {result['data']}: {state}, {size}")
-    print(
-        f"{cost['steps']:,} steps in {duration(cost['seconds'])}"
-        + (f", last loss {epochs[-1]['loss']:.4f}" if epochs else "")
-    )
+    loss = f", last loss {fixed(epochs[-1]['loss'], 4)}" if epochs else ""
+    print(f"{many(cost['steps'], 'step')} in {duration(cost['seconds'])}{loss}")
     if result["accuracy"]:
-        print(table(["accuracy", "%"], [[name, f"{value:.2f}"] for name, value in result["accuracy"].items()]))
-    print(f"key   {result['key'][:12]}\npath  {result['path']}", file=sys.stdout)
+        print(table(["accuracy", "%"], [[name, percent(value)] for name, value in result["accuracy"].items()]))
+    print(f"key   {result['key'][:12]}\npath  {result['path']}")

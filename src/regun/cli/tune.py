@@ -1,29 +1,70 @@
-"""`regun tune`."""
+"""`regun tune`: its arguments, and the searches of several methods' settings, one after the other."""
+
+from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from regun.cli.options import Problems, load, read_device, read_origin, use_threads
-from regun.cli.terminal import Display, emit, table
-from regun.cli.unlearn import trial_teller
-from regun.data.examples import Data
+from regun.cli.arguments import REQUEST_HELP, WRONG, Commands, add_machine, add_setup, command, whole
+from regun.cli.options import Problems, load, open_store, read_device, read_origin, use_threads
+from regun.cli.terminal import Display, emit
 from regun.errors import SettingsError
-from regun.methods import Method, method_names, read_method
-from regun.runs.audit import Models, find_retrained
-from regun.runs.setup import Setup, family_of, read_budget, read_request
-from regun.runs.training import Watch, import_model
 from regun.settings import parse_spec
-from regun.splits import Request, Splits, make_splits
-from regun.store import Artefact, Store
-from regun.training.job import Budget
-from regun.tune import OBJECTIVES, Space, Tuned, check_objective, check_oracle, need_optuna, tune_method
-from regun.tune.report import HEAD, summary_rows, write_report
-from regun.tune.settings_file import method_name
+from regun.show.numbers import duration, fixed, pairs
+from regun.show.text import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+
+    from regun.methods import Method
+    from regun.runs.setup import Setup
+    from regun.splits import Request, Splits
+    from regun.store import Artefact, Store
+    from regun.training.job import Budget
+    from regun.tune import Search, Space, Tried, Tuned
+
+
+def add_tune(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "tune",
+        "search the settings of unlearning methods, with a retrained model or without; test data are never used",
+        "tune:run",
+        "regun tune --base 3f2a --forget 0.1 --methods regun,finetune --trials 20 --objective reference --out tuned",
+    )
+    parser.add_argument("--base", required=True, metavar="KEY|FILE", help="the trained model, as in `regun unlearn`")
+    parser.add_argument("--forget", required=True, metavar="REQUEST", help=REQUEST_HELP)
+    parser.add_argument(
+        "--methods",
+        metavar="NAMES",
+        help="methods separated by commas, each NAME[@PRESET][,KEY=VALUE...]; a setting given stays as it is; "
+        "default: all but retrain",
+    )
+    parser.add_argument(
+        "--trials", type=whole(high=100_000), default=20, metavar="N", help="settings to try for each (default 20)"
+    )
+    parser.add_argument(
+        "--objective",
+        default="gap",
+        help="gap: distance to Retrain on validation, needs retrained models in the store (default); "
+        "reference: forgotten examples look unseen at the least loss of accuracy, needs none",
+    )
+    parser.add_argument(
+        "--pareto", action="store_true", help="search the front of forgetting against utility, not one score"
+    )
+    parser.add_argument("--retrain", metavar="KEY", help="objective gap: the retrained model; default: found")
+    parser.add_argument("--references", metavar="KEYS", help="objective gap: further retrained models; default: found")
+    parser.add_argument("--budget", metavar="steps=N|samples=N", help="the same budget for every iterative method")
+    parser.add_argument("--seed", type=whole(), default=0, help="seed of the search and of its runs (default 0)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write tuned.toml, all trials, figures and a report to this folder"
+    )
+    add_setup(parser)
+    add_machine(parser)
 
 
 @dataclass(frozen=True)
@@ -38,20 +79,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What every method is tuned on."""
-
-    base: Artefact
-    data: Data
-    splits: Splits
-    models: Models | None
-    store: Store
-    device: torch.device
-    family: str
-    budget: Budget | None
-
-
-@dataclass(frozen=True)
 class Order:
     """What the arguments ask for, checked but not yet loaded; `base` is None where it comes from a file."""
 
@@ -59,34 +86,35 @@ class Order:
     request: Request
     store: Store
     device: torch.device
-    family: str
     base: Artefact | None
     budget: Budget | None
     candidates: list[Candidate]
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.show.tuning import write_report
+
     order = _read(args)
     if order is None:
-        return 2
+        return WRONG
     display = Display("tune", args.quiet)
-    ground = _ground(args, order, display)
-    about = _about(args, ground)
+    searches = _searches(args, order, display)
+    any_search = next(iter(searches.values()))
+    about = _about(args, any_search)
     display.note(about)
-    tuned = {candidate.text: _tune(args, candidate, ground) for candidate in order.candidates}
-    files = write_report(Path(args.out), tuned, args.forget, about) if args.out else []
-    if args.json:
-        emit(_json(args, ground, about, tuned, files))
-    else:
-        _print(tuned, about, args.objective, files)
+    found = {name: _search(args, name, each, order) for name, each in searches.items()}
+    files = write_report(Path(args.out), found, args.forget, about) if args.out else []
+    emit(_json(args, any_search, about, found, files)) if args.json else _print(found, about, args.objective, files)
     return 0
 
 
 def _read(args: argparse.Namespace) -> Order | None:
     """Everything the arguments say; all mistakes at once."""
+    from regun.runs.setup import family_of, read_budget, read_request
+
     problems = Problems()
     problems.attempt(lambda: _check(args))
-    store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
+    store = problems.attempt(lambda: open_store(args))
     base, setup = read_origin(args, store, problems)
     request = problems.attempt(lambda: read_request(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
@@ -98,31 +126,27 @@ def _read(args: argparse.Namespace) -> Order | None:
     problems.stop_if_any()
     if setup is None or request is None or device is None or store is None or candidates is None:
         return None
-    return Order(setup, request, store, device, family, base, budget, candidates)
+    return Order(setup, request, store, device, base, budget, candidates)
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What can be said without the store: the objective, the number of trials, Optuna and its storage."""
+    """What can be said without the store: the objective, the number of trials, Optuna."""
+    from regun.tune import check_objective, need_optuna
+
     problems = Problems()
     problems.attempt(lambda: check_objective(args.objective))
     if args.trials < 1:
         problems.found.append(f"--trials is {args.trials}; give at least 1.")
     if args.objective != "gap" and (args.retrain or args.references):
         problems.found.append(f"--retrain and --references are for the objective gap, not {args.objective}.")
-    problems.attempt(lambda: _check_storage(args.storage))
+    problems.attempt(need_optuna)
     problems.stop_if_any()
-
-
-def _check_storage(address: str | None) -> None:
-    need_optuna()
-    if address is not None:
-        from regun.tune.storage import open_storage
-
-        open_storage(address)
 
 
 def read_candidates(text: str | None, family: str, recipe: Mapping[str, Any] | None) -> list[Candidate]:
     """The methods to tune; in `regun,lr=0.1,finetune` a part with `=` belongs to the method before it."""
+    from regun.methods import method_names
+
     texts: list[str] = []
     for part in text.split(",") if text else [name for name in method_names() if name != "retrain"]:
         if "=" in part and texts:
@@ -147,96 +171,130 @@ def read_candidates(text: str | None, family: str, recipe: Mapping[str, Any] | N
 
 
 def _candidate(text: str, family: str, recipe: Mapping[str, Any] | None) -> Candidate:
+    from regun.methods import read_method
+    from regun.tune import Space
+    from regun.tune.settings_file import method_name
+
     method, start = read_method(text, family, recipe)
     fixed = tuple(parse_spec(text)[1])
     return Candidate(method_name(text), method, start, fixed, Space.of(method, start, family, fixed))
 
 
-def _ground(args: argparse.Namespace, order: Order, display: Display) -> Ground:
-    data, kept = load(order.setup, display)
+def _searches(args: argparse.Namespace, order: Order, display: Display) -> dict[str, Search]:
+    """The search of every method, by its text; nothing has run yet."""
+    from regun.runs.training import import_model
+    from regun.runs.unlearning import Unlearning
+    from regun.splits import make_splits
+    from regun.tune import Search
+
+    setup, store = order.setup, order.store
+    data, kept = load(setup, display)
     splits = make_splits(data.train.labels, order.request, kept)
-    base = order.base
-    if base is None:
-        about = order.setup.about()
-        base = import_model(Path(args.base), data, kept.base, order.setup.model, order.store, about=about)
-    models = _models(args, base, splits, order.store) if args.objective == "gap" else None
-    return Ground(base, data, splits, models, order.store, order.device, order.family, order.budget)
+    base = order.base or import_model(Path(args.base), data, kept.base, setup.model, store, about=setup.about())
+    retrain, references = _retrained(args, base, splits, store) if args.objective == "gap" else (None, ())
+
+    def search_of(candidate: Candidate) -> Search:
+        run = Unlearning(
+            base=base,
+            data=setup.seen_by(candidate.method, data),
+            splits=splits,
+            method=candidate.method,
+            config=candidate.start,
+            seed=args.seed,
+            budget=order.budget,
+        )
+        return Search(
+            run=run,
+            space=candidate.space,
+            objective=args.objective,
+            trials=args.trials,
+            seed=args.seed,
+            pareto=args.pareto,
+            retrain=retrain,
+            references=references,
+            fixed=candidate.fixed,
+        )
+
+    return {candidate.text: search_of(candidate) for candidate in order.candidates}
 
 
-def _models(args: argparse.Namespace, base: Artefact, splits: Splits, store: Store) -> Models:
+def _retrained(
+    args: argparse.Namespace, base: Artefact, splits: Splits, store: Store
+) -> tuple[Artefact | None, tuple[Artefact, ...]]:
     """The retrained models: those named, or those in the store that were trained like the base on the retain set."""
-    found = find_retrained(store, base, splits)
+    from regun.runs.training import find_retrained
+
+    found = find_retrained(store, base, splits.retain)
     retrain = store.find(args.retrain, "model") if args.retrain else next(iter(found), None)
     named = [store.find(key, "model") for key in args.references.split(",")] if args.references else found
-    models = Models(base, retrain, tuple(r for r in named if retrain is None or r.key != retrain.key))
-    check_oracle(models, splits)
-    return models
+    return retrain, tuple(r for r in named if retrain is None or r.key != retrain.key)
 
 
-def _about(args: argparse.Namespace, ground: Ground) -> str:
+def _about(args: argparse.Namespace, search: Search) -> str:
     """What the search minimises, what it needed for that, and on what it ran."""
+    from regun.tune import OBJECTIVES
+
     what = f"objective {args.objective}: {OBJECTIVES[args.objective].partition(';')[0]}"
-    if ground.models is not None and ground.models.retrain is not None:
-        others = ", ".join(r.key[:12] for r in ground.models.references)
-        oracle = f"It needs the oracle: retrained model {ground.models.retrain.key[:12]}, references {others}"
-    else:
-        oracle = "No retrained model is used"
+    oracle = "No retrained model is used"
+    if search.retrain is not None:
+        others = ", ".join(r.key[:12] for r in search.references)
+        oracle = f"It needs the oracle: retrained model {search.retrain.key[:12]}, references {others}"
     spent = f", {args.budget} each" if args.budget else ""
     trials = f"{args.trials} trials a method{spent}, seed {args.seed}"
-    where = f"Base {ground.base.key[:12]}, forget {args.forget}, {trials}"
+    where = f"Base {search.run.base.key[:12]}, forget {args.forget}, {trials}"
     return f"{what}. {oracle}. {where}. Test data are not used."
 
 
-def _tune(args: argparse.Namespace, candidate: Candidate, ground: Ground) -> Tuned:
-    display = Display(f"tune {candidate.text}", args.quiet)
+def _search(args: argparse.Namespace, name: str, wanted: Search, order: Order) -> Tuned:
+    from regun.runs.training import Watch
+    from regun.tune import search
+
+    display = Display(f"tune {name}", args.quiet)
     running = display if display.live else Display(display.title, args.quiet)  # keeps its own pace in a log
-    tuned = tune_method(
-        ground.base,
-        ground.data,
-        ground.splits,
-        candidate.method,
-        candidate.start,
-        ground.models,
-        ground.store,
-        ground.device,
-        objective=args.objective,
-        trials=args.trials,
-        seed=args.seed,
-        budget=ground.budget,
-        family=ground.family,
-        fixed=candidate.fixed,
-        pareto=args.pareto,
-        storage=args.storage,
-        watch=Watch(on_progress=running.progress),
-        on_trial=trial_teller(display, min(args.trials, candidate.space.size or args.trials)),
-    )
+    about = {**order.setup.about(), "request": args.forget, "split_digest": wanted.run.splits.digest}
+    watch, tell = Watch(on_progress=running.progress), trial_teller(display, wanted.wanted)
+    tuned = search(wanted, order.store, order.device, about=about, watch=watch, on_trial=tell)
     note = f"; {tuned.note}" if tuned.note else ""
-    display.note(f"best {tuned.best_score:.2f}, default {tuned.default_score:.2f}{note}")
+    display.note(f"best {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}{note}")
     return tuned
 
 
+def trial_teller(display: Display, trials: int) -> Callable[[Tried], None]:
+    """Shows each trial of a search as it ends."""
+
+    def tell(trial: Tried) -> None:
+        values = " ".join(f"{name}={text}" for name, text in pairs(trial.values))
+        state = "  DIVERGED" if trial.diverged else ""
+        took = duration(trial.seconds)
+        display.note(f"trial {trial.number + 1}/{trials}  score {fixed(trial.score)}{state}  {values}  {took}")
+
+    return tell
+
+
 def _json(
-    args: argparse.Namespace, ground: Ground, about: str, tuned: Mapping[str, Tuned], files: list[Path]
+    args: argparse.Namespace, search: Search, about: str, found: Mapping[str, Tuned], files: list[Path]
 ) -> dict[str, Any]:
-    models = ground.models
     return {
         "about": about,
         "objective": args.objective,
         "request": args.forget,
-        "base": ground.base.key,
-        "retrain": models.retrain.key if models and models.retrain else None,
-        "references": [r.key for r in models.references] if models else [],
-        "methods": {name: each.to_json() for name, each in tuned.items()},
+        "base": search.run.base.key,
+        "retrain": search.retrain.key if search.retrain else None,
+        "references": [r.key for r in search.references],
+        "methods": {name: each.to_json() for name, each in found.items()},
         "files": [str(f) for f in files],
     }
 
 
-def _print(tuned: Mapping[str, Tuned], about: str, objective: str, files: list[Path]) -> None:
+def _print(found: Mapping[str, Tuned], about: str, objective: str, files: list[Path]) -> None:
+    from regun.show.tuning import HEAD, summary_rows
+    from regun.tune import OBJECTIVES
+
     print(f"{about}\n")
-    print(table(HEAD, summary_rows(tuned)))
+    print(table(HEAD, summary_rows(found)))
     print(f"\nScore: {OBJECTIVES[objective]}. In points; good is 0.")
-    for name, each in tuned.items():
-        diverged = sum(1 for t in each.trials if t.judged.diverged)
+    for name, each in found.items():
+        diverged = sum(1 for t in each.trials if t.diverged)
         if diverged:
             print(f"{name}: {diverged} of {len(each.trials)} trials diverged and count as the worst.")
     if files:

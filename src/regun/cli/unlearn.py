@@ -1,32 +1,81 @@
 """`regun unlearn`."""
 
+from __future__ import annotations
+
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from regun.cli.options import Problems, load, read_device, read_origin, use_threads
-from regun.cli.terminal import Display, duration, emit, table
-from regun.data.examples import Data, Examples, Indices
-from regun.errors import NotFiniteError, RegunError
-from regun.evaluate.metrics import accuracy
-from regun.methods import Method, read_method
-from regun.runs.audit import cached_signals
-from regun.runs.setup import Setup, family_of, read_budget, read_request
-from regun.runs.training import Unlearning, Watch, import_model, unlearn_model
+from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
+from regun.cli.options import Problems, load, open_store, read_device, read_origin, use_threads
+from regun.cli.terminal import Display, emit
+from regun.cli.train import accuracies_of, percent
+from regun.errors import RegunError
 from regun.settings import parse_spec
-from regun.splits import Splits, make_splits
-from regun.store import Artefact, Store, write_weights
-from regun.tune import OBJECTIVES, Space, Trial, Tuned, Tuning, need_optuna, searchable, tune
-from regun.tune.settings_file import read_settings, settings_for
+from regun.show.numbers import duration, fixed, many
+from regun.show.text import table
+
+if TYPE_CHECKING:
+    import torch
+
+    from regun.data.examples import Data
+    from regun.methods import Method
+    from regun.runs.setup import Setup
+    from regun.runs.unlearning import Unlearning
+    from regun.store import Artefact, Store
+    from regun.tune import Space, Tuned
+
+
+def add_unlearn(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "unlearn",
+        "remove the influence of some training examples from a trained model",
+        "unlearn:run",
+        "regun unlearn --base 3f2a --forget 0.1 --method regun,w=0.3,lr=0.01",
+    )
+    parser.add_argument(
+        "--base",
+        required=True,
+        metavar="KEY|FILE",
+        help="the trained model: its key in the store, or a safetensors file (then say --data, --model and the split)",
+    )
+    parser.add_argument("--forget", required=True, metavar="REQUEST", help=REQUEST_HELP)
+    parser.add_argument(
+        "--method",
+        default="regun",
+        metavar="NAME[@PRESET][,KEY=VALUE...]",
+        help="method (see `regun methods`); default regun",
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE", help="settings by `regun tune --out`; those named in --method win over them"
+    )
+    parser.add_argument(
+        "--tune",
+        type=whole(high=100_000),
+        metavar="N",
+        help="try N settings and keep the best; needs no retrained model, but unseen examples to judge by",
+    )
+    parser.add_argument("--budget", metavar="steps=N|samples=N", help="run an iterative method to exactly this budget")
+    parser.add_argument("--keep", default="last", choices=("last", "best"), help="which epoch to keep (default last)")
+    parser.add_argument("--criterion", default="val_accuracy", help="with --keep best: val_accuracy or val_loss")
+    parser.add_argument("--reference", metavar="KEY", help="model for regun,reference=given (a retrained oracle, say)")
+    parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
+    parser.add_argument("--out", metavar="FILE", help="also write the weights to this safetensors file")
+    add_setup(parser)
+    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.methods import read_method
+    from regun.runs.setup import family_of, read_budget, read_request
+    from regun.runs.training import import_model
+    from regun.runs.unlearning import Unlearning
+    from regun.splits import make_splits
+    from regun.store import write_weights
+
     problems = Problems()
-    store = problems.attempt(lambda: Store(args.store, snapshot_seconds=args.snapshot_seconds))
+    store = problems.attempt(lambda: open_store(args))
     found, setup = read_origin(args, store, problems)
     request = problems.attempt(lambda: read_request(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
@@ -41,26 +90,29 @@ def run(args: argparse.Namespace) -> int:
     problems.stop_if_any()
     if setup is None or request is None or device is None or store is None or chosen is None:
         return 2
-    display = Display(f"unlearn {chosen[0].name}", args.quiet)
+    method, config = chosen
+    display = Display(f"unlearn {method.name}", args.quiet)
     data, kept = load(setup, display)
     splits = make_splits(data.train.labels, request, kept)
     base = found or import_model(Path(args.base), data, kept.base, setup.model, store, about=setup.about())
-    unlearning = Unlearning(base, data, splits, *chosen, args.seed, budget, args.keep, args.criterion, reference)
+    wanted = Unlearning(
+        base=base,
+        data=setup.seen_by(method, data),
+        splits=splits,
+        method=method,
+        config=config,
+        seed=args.seed,
+        budget=budget,
+        keep=args.keep,
+        criterion=args.criterion,
+        reference=reference,
+    )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
-    watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    search = None
-    if space is None:
-        artefact = unlearn_model(unlearning, store, device, about=about, watch=watch)
-    else:
-        trials: int = args.tune or 0
-        tell = trial_teller(display, min(trials, space.size or trials))
-        tuning = Tuning(unlearning, space, "reference", trials, args.seed)
-        search = tune(tuning, store, device, about=about, watch=watch, on_trial=tell)
-        artefact = store.load("model", str(search.best.judged.model))
+    artefact, search = _made(args, wanted, space, about, store, device, display)
     display.close()
     if args.out:
         write_weights(Path(args.out), artefact.tensors("weights"))
-    result = summary(base, artefact, data, splits, store, device)
+    result = _summary(wanted, artefact, data, store, device)
     if search is not None:
         result["tuning"] = search.to_json()
     emit(result) if args.json else _print(result, setup, search)
@@ -69,101 +121,101 @@ def run(args: argparse.Namespace) -> int:
 
 def _from_file(args: argparse.Namespace) -> dict[str, Any]:
     """The settings a file of `regun tune` holds for this request and method."""
+    from regun.tune.settings_file import read_settings, settings_for
+
     return settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
 
 
 def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: str) -> Space | None:
     """Where --tune may look."""
+    from regun.tune import need_optuna, searchable
+
     need_optuna()
     if args.tune < 1:
         raise RegunError(f"--tune is {args.tune}; give at least 1 trial.")
     return searchable(*chosen, family, parse_spec(args.method)[1]) if chosen else None
 
 
-def trial_teller(display: Display, trials: int) -> Callable[[Trial], None]:
-    """Shows each trial of a search as it ends."""
+def _made(
+    args: argparse.Namespace,
+    wanted: Unlearning,
+    space: Space | None,
+    about: dict[str, Any],
+    store: Store,
+    device: torch.device,
+    display: Display,
+) -> tuple[Artefact, Tuned | None]:
+    """The unlearned model and, with --tune, the search whose best it is."""
+    from regun.cli.tune import trial_teller
+    from regun.runs.training import Watch
+    from regun.runs.unlearning import unlearn_model
+    from regun.tune import Search, search
 
-    def tell(trial: Trial) -> None:
-        values = " ".join(f"{name}={value}" for name, value in trial.values.items())
-        state = "  DIVERGED" if trial.judged.diverged else ""
-        took = duration(trial.judged.seconds)
-        display.note(f"trial {trial.number + 1}/{trials}  score {trial.score:.2f}{state}  {values}  {took}")
+    watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
+    if space is None:
+        return unlearn_model(wanted, store, device, about=about, watch=watch), None
+    given = tuple(parse_spec(args.method)[1])
+    order = Search(
+        run=wanted, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=given
+    )  # no retrained model is at hand
+    tell = trial_teller(display, order.wanted)
+    found = search(order, store, device, about=about, watch=watch, on_trial=tell)
+    return store.load("model", str(found.best.model)), found
 
-    return tell
 
-
-def summary(
-    base: Artefact, after: Artefact, data: Data, splits: Splits, store: Store, device: torch.device
-) -> dict[str, Any]:
+def _summary(run: Unlearning, after: Artefact, data: Data, store: Store, device: torch.device) -> dict[str, Any]:
     """Accuracies before and after, cost, lineage."""
+    splits = run.splits
     parts = {
         "retain": (data.train, splits.retain),
         "forget": (data.train, splits.forget),
         "val": (data.train, splits.val),
-        "test": (data.test, np.arange(len(data.test.labels))),
+        "test": (data.test, None),
     }
-    accuracies = {
-        who: {
-            name: _accuracy(model, examples, indices, store, device)
-            for name, (examples, indices) in parts.items()
-            if len(indices)
-        }
-        for who, model in (("before", base), ("after", after))
-    }
+    models = {"before": run.base, "after": after}
     keys = ("method", "config", "cost", "diverged", "notes", "forgotten", "weights")
     return {
         "key": after.key,
         "path": str(after.path),
-        "base": base.key,
-        "accuracy": accuracies,
+        "base": run.base.key,
+        "accuracy": {when: accuracies_of(model, parts, store, device) for when, model in models.items()},
         **{k: after.info[k] for k in keys},
     }
 
 
-def _accuracy(
-    model: Artefact, examples: Examples, indices: Indices, store: Store, device: torch.device
-) -> float | None:
-    """The accuracy, or None where finite weights no longer give finite answers."""
-    try:
-        return accuracy(cached_signals(model, examples, indices, store, device))
-    except NotFiniteError:
-        return None
-
-
 def _print(result: dict[str, Any], setup: Setup, search: Tuned | None) -> None:
-    cost = result["cost"]
+    cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     if search is not None:
         _print_search(search)
-    print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {result['forgotten']:,} examples forgotten")
+    forgotten = many(result["forgotten"], "example")
+    print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {forgotten} forgotten")
     if result["diverged"]:
         print(f"DIVERGED: {result['diverged']}; the last finite weights are kept")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
-    print(f"{cost['steps']:,} steps, {samples}, {duration(cost['seconds'])}")
+    print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
     for name, value in result["notes"].items():
         print(f"{name}: {value}")
-    rows = [
-        [name, _percent(before), _percent(result["accuracy"]["after"][name])]
-        for name, before in result["accuracy"]["before"].items()
-    ]
-    print(table(["accuracy, %", "before", "after"], rows))
+    print(
+        table(
+            ["accuracy, %", "before", "after"], [[name, percent(before[name]), percent(after[name])] for name in before]
+        )
+    )
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
     print(f"next  regun audit {result['key'][:12]}")
 
 
 def _print_search(search: Tuned) -> None:
+    from regun.tune import OBJECTIVES
+
     rows = [
         [
             str(t.number),
-            f"{t.score:.2f}",
-            "diverged" if t.judged.diverged else " ".join(f"{k}={v}" for k, v in t.values.items()),
+            fixed(t.score),
+            "diverged" if t.diverged else " ".join(f"{k}={v}" for k, v in t.values.items()),
             "best" if t == search.best else "default" if t.number == 0 else "",
         ]
         for t in search.trials
     ]
     print(table(["trial", "score", "settings", ""], rows))
-    print(f"Score: {OBJECTIVES[search.objective]}. In points; good is 0." + (f" {search.note}." if search.note else ""))
-    print()
-
-
-def _percent(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.2f}"
+    note = f" {search.note}." if search.note else ""
+    print(f"Score: {OBJECTIVES[search.objective]}. In points; good is 0.{note}\n")

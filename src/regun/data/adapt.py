@@ -28,6 +28,8 @@ Source = Any
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
     """`source` as Examples; a DataLoader gives its items, collate function and number of workers."""
+    if isinstance(source, Examples):
+        return source
     if isinstance(source, DataLoader):
         loader = cast("DataLoader[Any]", source)
         _refuse_unsized(loader.dataset, name)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from regun import seeds
-from regun.data.examples import Batch, Indices, InputPipeline, channels_last, checked_labels
+from regun.data.examples import (
+    Batch,
+    Device,
+    Examples,
+    Indices,
+    InputPipeline,
+    Transform,
+    channels_last,
+    checked_labels,
+)
 from regun.errors import DataError
 
 Images = npt.NDArray[np.uint8]
@@ -25,7 +34,7 @@ def content_digest(images: Images, labels: Indices, num_classes: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayExamples:
+class ArrayExamples(Examples):
     """`images` (N, H, W, C) uint8 with int64 `labels`; `pipeline` says how a stored image becomes a model input.
 
     `known_digest` is the content digest where the caller has it already; otherwise it is computed when first asked.
@@ -44,32 +53,25 @@ class ArrayExamples:
             raise DataError(f"there are {len(self.labels)} labels for {len(self.images)} images; give one an image.")
         _check_pipeline(self.pipeline, self.images.shape[3])
 
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def digest(self) -> str:
-        return self.known_digest or self._computed_digest
-
     @cached_property
-    def _computed_digest(self) -> str:
-        return content_digest(self.images, self.labels, self.num_classes)
+    def digest(self) -> str:
+        return self.known_digest or content_digest(self.images, self.labels, self.num_classes)
 
     def describe_inputs(self) -> dict[str, Any]:
         return self.pipeline.describe()
 
     def with_pipeline(self, pipeline: InputPipeline) -> "ArrayExamples":
         """The same content seen through another pipeline; a digest that was computed is kept."""
-        known = vars(self).get("_computed_digest", self.known_digest)
+        known = vars(self).get("digest", self.known_digest)
         return dataclasses.replace(self, pipeline=pipeline, known_digest=known)
 
+    def chosen(self, rows: Indices) -> "ArrayExamples":
+        """The examples at `rows` as a set of their own."""
+        images = np.asarray(self.images)[rows]
+        return dataclasses.replace(self, images=images, labels=self.labels[rows], known_digest=None)
+
     def fetch(
-        self,
-        indices: Indices,
-        *,
-        augment: bool = False,
-        generator: torch.Generator | None = None,
-        device: torch.device | str = "cpu",
+        self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
         """The examples at `indices`, in that order: x float32 (B, C, H, W), channels_last, normalised.
 
@@ -81,35 +83,18 @@ class ArrayExamples:
                 "fetch(augment=True) was called without a generator; augmentation is random. "
                 "Pass generator=regun.seeds.generator(seed, ...), or augment=False."
             )
-        index, images = self._gather(indices, device)
-        source = generator if augment and generator is not None else seeds.generator(0)
-        for transform in self.pipeline.train if augment else self.pipeline.evaluation:
-            images = transform(images, source)
-        labels = torch.from_numpy(self.labels[index]).to(device)
-        return Batch(self.normalise(images), labels, torch.from_numpy(index))
+        index = _checked_index(indices, len(self))
+        if augment and generator is not None:
+            images = self._seen(index, self.pipeline.train, generator, device)
+        else:
+            images = self._seen(index, self.pipeline.evaluation, seeds.generator(0), device)
+        return Batch(self.normalise(images), torch.from_numpy(self.labels[index]).to(device), torch.from_numpy(index))
 
-    def stream(
-        self,
-        plan: Sequence[Indices],
-        *,
-        augment: bool = False,
-        seed: int = 0,
-        first: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> Iterator[Batch]:
-        """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
-        for position, indices in enumerate(plan, start=first):
-            generator = seeds.generator(seed, position) if augment else None
-            yield self.fetch(indices, augment=augment, generator=generator, device=device)
-
-    def pixels(self, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
+    def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor:
         """The evaluation view in [0, 1], float32, before normalisation: `normalise(pixels(i))` is `fetch(i).x`."""
-        _, images = self._gather(indices, device)
-        source = seeds.generator(0)
-        for transform in self.pipeline.evaluation:
-            images = transform(images, source)
-        scaled = images.float().div_(255) if images.dtype == torch.uint8 else images.float()
-        return channels_last(scaled)
+        index = _checked_index(indices, len(self))
+        images = self._seen(index, self.pipeline.evaluation, seeds.generator(0), device)
+        return channels_last(images.float().div_(255) if images.dtype == torch.uint8 else images.float())
 
     def normalise(self, x: Tensor) -> Tensor:
         """(x - mean) / std per channel of floats in [0, 1], or of uint8 (then x / 255); differentiable in x."""
@@ -121,10 +106,12 @@ class ArrayExamples:
         rows = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(n * height, width * channels)
         return torch.addcmul(shift, rows.float(), scale).view(n, height, width, channels).permute(0, 3, 1, 2)
 
-    def _gather(self, indices: Indices, device: torch.device | str) -> tuple[Indices, Tensor]:
-        index = _checked_index(indices, len(self))
-        stored = np.take(np.asarray(self.images), index, axis=0)
-        return index, torch.from_numpy(stored).to(device).permute(0, 3, 1, 2)
+    def _seen(self, index: Indices, transforms: Sequence[Transform], generator: Generator, device: Device) -> Tensor:
+        """The stored images after the transforms, (B, C, H, W)."""
+        images = torch.from_numpy(np.take(np.asarray(self.images), index, axis=0)).to(device).permute(0, 3, 1, 2)
+        for transform in transforms:
+            images = transform(images, generator)
+        return images
 
 
 @lru_cache(maxsize=32)

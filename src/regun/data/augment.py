@@ -41,14 +41,14 @@ def block_size(images: Tensor) -> int:
     return max(1, BLOCK // (images.shape[2] * images.shape[3]))
 
 
-def channels_last(images: Tensor) -> bool:
+def is_channels_last(images: Tensor) -> bool:
     """Whether the channels are innermost in memory."""
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
 
 def laid_out(result: Tensor, like: Tensor) -> Tensor:
     """The result in the memory layout of the images it came from."""
-    return result.contiguous(memory_format=torch.channels_last if channels_last(like) else torch.contiguous_format)
+    return result.contiguous(memory_format=torch.channels_last if is_channels_last(like) else torch.contiguous_format)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PadCrop(Named):
         if not count:
             return images.clone()
         offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
-        last = channels_last(images)
+        last = is_channels_last(images)
         # A line of a crop is contiguous in memory, W x C numbers of channels-last images and W of others: so the crop
         # is one gather of lines, from the view of the padded batch that has a line start at every number.
         planes = images.permute(0, 2, 3, 1) if last else images.reshape(-1, height, width, 1)

@@ -8,18 +8,29 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate  # pyright: ignore[reportUnknownVariableType]
+from torch import Generator, Tensor
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
-from regun.data.examples import Batch, Indices, Inputs, channels_last, checked_labels
+from regun.data.examples import (
+    Batch,
+    Device,
+    Examples,
+    Indices,
+    Inputs,
+    checked_labels,
+    code_of,
+    in_order,
+    named,
+    placed,
+)
 from regun.errors import DataError
-from regun.seeds import derive, digest, isolated
+from regun.seeds import derive, isolated
 
 LABEL_KEYS = ("labels", "label", "y", "target")
 
 
-@dataclass(frozen=True)
-class DatasetExamples:
+@dataclass(frozen=True, eq=False)
+class DatasetExamples(Examples):
     """Items `(x, y)` or mappings with a label; `evaluation` is the same data with the user's test-time transforms.
 
     Each item is drawn with random generators seeded for its place in the plan, so augmentation is reproducible and
@@ -40,16 +51,16 @@ class DatasetExamples:
         if sizes[0] == 0:
             raise DataError("the dataset is empty; give one with at least one item.")
 
-    @property
-    def labels(self) -> Indices:
-        return self._all_labels
-
     @cached_property
-    def _all_labels(self) -> Indices:
+    def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Those the dataset states, or else those found in one pass over all items."""
         if self._stated_labels is not None:
             return self._stated_labels
-        return checked_labels(np.concatenate([b.y.numpy() for b in self._everything()]), self.num_classes)
+        found = [batch.y.numpy() for batch in self.stream(in_order(len(self)))]
+        return checked_labels(np.concatenate(found), self.num_classes)
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.dataset))
 
     @cached_property
     def _stated_labels(self) -> Indices | None:
@@ -61,33 +72,20 @@ class DatasetExamples:
         if known is None:
             return None
         labels = checked_labels(known, self.num_classes)
-        if len(labels) != len(cast(Sized, self.dataset)):
-            raise DataError(f"{len(labels)} labels for {len(cast(Sized, self.dataset))} items; give one for each.")
+        if len(labels) != len(self):
+            raise DataError(f"{len(labels)} labels for {len(self)} items; give one for each.")
         return labels
 
-    @property
-    def digest(self) -> str:
-        return self._content_digest
-
-    @cached_property
-    def _content_digest(self) -> str:
-        """One pass over all items in evaluation form."""
-        parts: list[str] = []
-        for batch in self._everything():
-            x = {"x": batch.x} if isinstance(batch.x, Tensor) else batch.x
-            parts.append(digest({name: digest(t.contiguous().numpy()) for name, t in x.items()}))
-        return digest([*parts, digest(self.labels)])
-
     def describe_inputs(self) -> dict[str, Any]:
-        return {"kind": "dataset", "class": f"{type(self.dataset).__module__}.{type(self.dataset).__qualname__}"}
+        """Also the class that gives the items, and the digest of its file: augmentation happens there."""
+        dataset = self.dataset
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        kind = type(dataset)
+        return {**super().describe_inputs(), "class": kind.__qualname__, "items": code_of(kind)}
 
     def fetch(
-        self,
-        indices: Indices,
-        *,
-        augment: bool = False,
-        generator: torch.Generator | None = None,
-        device: torch.device | str = "cpu",
+        self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
         seed = generator.initial_seed() if generator is not None else 0
         view = _Seeded(self._view(augment))
@@ -95,14 +93,9 @@ class DatasetExamples:
         return self._batch(_Collate(self.collate)(items), indices, device)
 
     def stream(
-        self,
-        plan: Sequence[Indices],
-        *,
-        augment: bool = False,
-        seed: int = 0,
-        first: int = 0,
-        device: torch.device | str = "cpu",
+        self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
+        """The loader's own way, so that its workers read ahead."""
         keys = [
             [(derive(own, place), int(i)) for place, i in enumerate(indices)]
             for own, indices in ((derive(seed, number), indices) for number, indices in enumerate(plan, start=first))
@@ -120,25 +113,14 @@ class DatasetExamples:
     def _view(self, augment: bool) -> Dataset[Any]:
         return self.dataset if augment or self.evaluation is None else self.evaluation
 
-    def _everything(self, batch_size: int = 256) -> Iterator[Batch]:
-        plan = np.split(
-            np.arange(len(cast(Sized, self.dataset))), range(batch_size, len(cast(Sized, self.dataset)), batch_size)
-        )
-        return self.stream(plan)
-
-    def _batch(self, collated: Any, indices: Indices, device: torch.device | str) -> Batch:
+    def _batch(self, collated: Any, indices: Indices, device: Device) -> Batch:
         if isinstance(collated, _Failure):
             raise collated.error()
         x, y = _parts(collated)
         labels = _checked_labels(y, indices, self._stated_labels)
-        for name, part in x.items() if isinstance(x, Mapping) else (("x", x),):
+        for name, part in named(x).items():
             _check_input(name, part, indices)
-        inputs: Inputs
-        if isinstance(x, Tensor):
-            inputs = channels_last(x.to(device))
-        else:
-            inputs = {name: tensor.to(device) for name, tensor in x.items()}
-        return Batch(inputs, labels.to(device), torch.from_numpy(indices))
+        return Batch(placed(x, device), labels.to(device), torch.from_numpy(indices))
 
 
 @dataclass(frozen=True)
@@ -165,7 +147,7 @@ class _Seeded(Dataset[Any]):
         with isolated(seed):
             try:
                 return self.dataset[number]
-            except Exception as fault:
+            except (Exception, SystemExit) as fault:
                 text = f"item {number} of the dataset could not be read: {type(fault).__name__}: {fault}"
                 return _Failure(text, traceback.format_exc())
 

@@ -1,18 +1,24 @@
 """What every data set offers: `Examples`, and the `Batch` it gives."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from regun import seeds
+from regun.code import code_digest
 from regun.errors import DataError
+from regun.plugins import source_digest
 
 Indices = npt.NDArray[np.int64]
 Inputs = Tensor | Mapping[str, Tensor]
+Device = torch.device | str
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Transform(Protocol):
     `describe` names the transform and its settings for the content key.
     """
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor: ...
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor: ...
 
     def describe(self) -> dict[str, Any]: ...
 
@@ -50,76 +56,77 @@ class InputPipeline:
     evaluation: tuple[Transform, ...] = ()
 
     def describe(self) -> dict[str, Any]:
+        """All that decides a model input, as JSON for the content key, with digests of the code behind it."""
         return {
             "mean": list(self.mean),
             "std": list(self.std),
-            "train": [t.describe() for t in self.train],
-            "evaluation": [t.describe() for t in self.evaluation],
+            "train": [{**t.describe(), "code": code_of(type(t))} for t in self.train],
+            "evaluation": [{**t.describe(), "code": code_of(type(t))} for t in self.evaluation],
+            "code": code_digest("regun.data.arrays"),
         }
 
 
-class Examples(Protocol):
-    """Labelled examples that can be fetched by index; all randomness comes from the generator that is passed in."""
+class Examples(ABC):
+    """Labelled examples that can be fetched by index; all randomness comes from the generator that is passed in.
 
-    @property
-    def labels(self) -> Indices:
-        """Label of every example, int64, 0 <= label < num_classes."""
-        ...
+    A class of your own has `labels`, `num_classes` and `fetch`; the rest follows from them.
+    """
 
-    @property
-    def num_classes(self) -> int: ...
+    labels: Indices
+    """Label of every example, int64, 0 <= label < num_classes."""
+    num_classes: int
 
-    @property
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def fetch(
+        self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
+    ) -> Batch:
+        """The examples at `indices`, in that order, as one batch on `device`."""
+
+    def stream(
+        self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
+    ) -> Iterator[Batch]:
+        """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
+        for number, indices in enumerate(plan, start=first):
+            generator = seeds.generator(seed, number) if augment else None
+            yield self.fetch(indices, augment=augment, generator=generator, device=device)
+
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content (inputs and labels)."""
-        ...
+        """SHA-256 of the content: inputs without augmentation, and labels."""
+        inputs = [
+            seeds.digest({name: seeds.digest(t.detach().contiguous().numpy()) for name, t in named(batch.x).items()})
+            for batch in self.stream(in_order(len(self)))
+        ]
+        return seeds.digest([*inputs, seeds.digest(self.labels)])
 
     def describe_inputs(self) -> dict[str, Any]:
         """What turns stored examples into model inputs, as JSON, for the content key of a training."""
-        ...
-
-    def fetch(
-        self,
-        indices: Indices,
-        *,
-        augment: bool = False,
-        generator: torch.Generator | None = None,
-        device: torch.device | str = "cpu",
-    ) -> Batch:
-        """The examples at `indices`, in that order, as one batch on `device`."""
-        ...
-
-    def stream(
-        self,
-        plan: Sequence[Indices],
-        *,
-        augment: bool = False,
-        seed: int = 0,
-        first: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> Iterator[Batch]:
-        """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
-        ...
+        return {"kind": type(self).__name__, "code": code_of(type(self))}
 
 
 @runtime_checkable
-class PixelExamples(Examples, Protocol):
+class PixelExamples(Protocol):
     """Image examples that can also be had as pixels in [0, 1], before normalisation."""
 
-    def pixels(self, indices: Indices, device: torch.device | str = "cpu") -> Tensor: ...
+    def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor: ...
 
     def normalise(self, x: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set as published: training and test examples, and how its images are shaped (None for other inputs)."""
+    """A data set: training and test examples, and as published the shape of its images and the names of its classes."""
 
     name: str
     train: Examples
     test: Examples
-    image_size: tuple[int, int, int] | None
+    image_size: tuple[int, int, int] | None = None
     class_names: tuple[str, ...] = ()
+    own: InputPipeline | None = None
+    """The input pipeline the images came with, where they are seen through another one."""
 
 
 def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
@@ -144,6 +151,35 @@ def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
     return whole
 
 
+def code_of(kind: type) -> str:
+    """Digest of the code that defines a class: regun's own with all it imports, others by their file."""
+    own = kind.__module__.partition(".")[0] == "regun"
+    return code_digest(kind.__module__) if own else source_digest(kind, kind.__qualname__)
+
+
+def in_order(count: int, size: int = 256) -> list[Indices]:
+    """A plan that goes once through `count` examples."""
+    return np.split(np.arange(count, dtype=np.int64), range(size, count, size))
+
+
+def named(x: Inputs) -> Mapping[str, Tensor]:
+    """Inputs by name; a bare tensor is called x."""
+    return x if isinstance(x, Mapping) else {"x": x}
+
+
+def placed(x: Inputs, device: Device) -> Inputs:
+    """Inputs on the device; image batches in the memory layout convolutions prefer."""
+    if isinstance(x, Tensor):
+        return channels_last(x.to(device))
+    return {name: part.to(device) for name, part in x.items()}
+
+
 def channels_last(x: Tensor) -> Tensor:
     """Image batches in the memory layout convolutions prefer; anything else as it is."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def renumbered(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
+    """Batches of another set under the numbers of this plan."""
+    for indices, batch in zip(plan, batches, strict=True):
+        yield Batch(batch.x, batch.y, torch.from_numpy(indices))

@@ -11,12 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from regun.data.adapt import Source, loaded_dataset
-from regun.data.examples import Examples, Indices
-from regun.data.selected import Selected
+from regun.data.examples import Examples, Indices, named
+from regun.data.views import Selected
 from regun.errors import DataError, unknown
 
 TRAINED, UNSEEN = ("forget", "retain", "train"), ("heldout", "val", "test")
@@ -50,7 +49,7 @@ def content_digests(examples: Examples) -> list[bytes]:
     for row in range(len(examples.labels)):
         x = examples.fetch(np.array([row])).x
         sha = hashlib.sha256()
-        for name, part in sorted({"x": x}.items() if isinstance(x, Tensor) else x.items()):
+        for name, part in sorted(named(x).items()):
             plain = part.detach().cpu().contiguous().numpy()
             sha.update(f"{name} {plain.dtype} {plain.shape}".encode())
             sha.update(plain.tobytes())

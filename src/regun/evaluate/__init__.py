@@ -1,34 +1,41 @@
 """The audit: from what models said about examples to every number, with its uncertainty."""
 
-from regun.evaluate.catalogue import METRICS, Metric, describe
-from regun.evaluate.evaluation import Evaluation, Gap, evaluate, over_seeds
-from regun.evaluate.floor import FloorSummary, NoiseFloor, noise_floor
+from regun.evaluate.code import judged_by
+from regun.evaluate.estimates import Measure, Metric
+from regun.evaluate.evaluation import METRICS, Evaluation, Gap, describe, evaluate
+from regun.evaluate.floor import VERDICTS, FloorSummary, NoiseFloor, Verdict, VerdictWords, noise_floor
 from regun.evaluate.intervals import Number
 from regun.evaluate.leakage import AttackResult
-from regun.evaluate.membership import ATTACKS, Attack, Evidence
+from regun.evaluate.membership import ATTACKS, Attack, Evidence, Scorer
 from regun.evaluate.metrics import spread
-from regun.evaluate.risk import Risk, risk_csv, risk_list, risk_rows
-from regun.evaluate.signals import Signals
+from regun.evaluate.risk import Risk, risk_list, risk_rows
+from regun.evaluate.signals import UNSEEN, Signals, SplitSignals
 
 __all__ = [
     "ATTACKS",
     "METRICS",
+    "UNSEEN",
+    "VERDICTS",
     "Attack",
     "AttackResult",
     "Evaluation",
     "Evidence",
     "FloorSummary",
     "Gap",
+    "Measure",
     "Metric",
     "NoiseFloor",
     "Number",
     "Risk",
+    "Scorer",
     "Signals",
+    "SplitSignals",
+    "Verdict",
+    "VerdictWords",
     "describe",
     "evaluate",
+    "judged_by",
     "noise_floor",
-    "over_seeds",
-    "risk_csv",
     "risk_list",
     "risk_rows",
     "spread",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from regun.errors import AuditError, unknown
-from regun.evaluate.leakage import UNSEEN
-from regun.evaluate.membership import ATTACKS, Attack, Scorer, resolve
-from regun.evaluate.metrics import same_examples
-from regun.evaluate.signals import IntArray, Signals
+from regun.evaluate.estimates import Measure, Metric
+from regun.evaluate.leakage import attack_metrics, number_name
+from regun.evaluate.membership import ATTACKS, Attack, Scorer, resolve_attack
+from regun.evaluate.metrics import BUILT_IN, resolve_metric
+from regun.evaluate.signals import SPLITS, UNSEEN, IntArray, Signals, SplitSignals, same_examples
 
-SPLITS = ("retain", "forget", "test", "val", "heldout")
 
-
-def check_splits(signals: Mapping[str, Signals]) -> None:
+def check_splits(signals: SplitSignals) -> None:
     """Raise unless there is a forget set and an unseen one, of two examples or more, all with the same classes."""
     for name in signals:
         if name not in SPLITS:
@@ -35,7 +35,7 @@ def check_splits(signals: Mapping[str, Signals]) -> None:
             )
 
 
-def aligned(signals: Mapping[str, Signals], other: Mapping[str, Signals], who: str) -> dict[str, Signals]:
+def aligned(signals: SplitSignals, other: SplitSignals, who: str) -> dict[str, Signals]:
     """`other` on the splits of `signals` only; raise unless it has them all, on the same examples and label space."""
     missing = [name for name in signals if name not in other]
     if missing:
@@ -45,9 +45,7 @@ def aligned(signals: Mapping[str, Signals], other: Mapping[str, Signals], who: s
     return {name: other[name] for name in signals}
 
 
-def check_distinct(
-    models: Sequence[tuple[str, Mapping[str, Signals]]], references: Sequence[Mapping[str, Signals]]
-) -> None:
+def check_distinct(models: Sequence[tuple[str, SplitSignals]], references: Sequence[SplitSignals]) -> None:
     """Raise if a reference is the same model as another one: in its own denominator a model looks closer than it is."""
     known = list(models)
     for number, reference in enumerate(references):
@@ -77,14 +75,18 @@ def check_never_trained_on(forget: IntArray, trained_on: Sequence[Iterable[int] 
             )
 
 
-def choose_attacks(attacks: Sequence[str | Attack | Scorer] | None, references: int, population: bool) -> list[Attack]:
-    """The attacks asked for, refused if they cannot run; with None, all of the table that can."""
+def choose(
+    attacks: Sequence[str | Attack | Scorer] | None,
+    metrics: Sequence[str | Metric | Measure],
+    references: int,
+    population: bool,
+) -> tuple[list[Attack], list[Metric]]:
+    """The attacks asked for (with None, all of the table that can run) and the built-in metrics with those given."""
     if attacks is None:
         able = (a for a in ATTACKS.values() if a.references <= references)
-        return [a for a in able if population or not a.population]
-    chosen = [resolve(attack) for attack in attacks]
-    if len({attack.name for attack in chosen}) < len(chosen):
-        raise AuditError(f"two attacks share a name: {', '.join(a.name for a in chosen)}; give each its own.")
+        chosen = [a for a in able if population or not a.population]
+    else:
+        chosen = [resolve_attack(attack) for attack in attacks]
     for attack in chosen:
         if attack.references > references or (attack.population and not population):
             raise AuditError(
@@ -92,4 +94,22 @@ def choose_attacks(attacks: Sequence[str | Attack | Scorer] | None, references: 
                 f"{' and a val split' if attack.population else ''}; got {references} references"
                 f"{'' if population else ' and no val split'}."
             )
-    return chosen
+    given = [resolve_metric(metric) for metric in metrics]
+    measures = [*BUILT_IN.values(), *(metric for metric in given if metric is not BUILT_IN.get(metric.name))]
+    _refuse_shared_names(chosen, measures)
+    return chosen, measures
+
+
+def _refuse_shared_names(attacks: Sequence[Attack], metrics: Sequence[Metric]) -> None:
+    """`x` against validation and `x_val` against test would share theirs, too."""
+    shared = _twice(number_name(attack.name, "", against) for attack in attacks for against in UNSEEN)
+    if shared:
+        raise AuditError(f"two attacks share a name: {', '.join(shared)}; give each its own.")
+    numbers = (name for attack in attacks for against in UNSEEN for name in attack_metrics(attack, against))
+    shared = _twice((*numbers, *(metric.name for metric in metrics)))
+    if shared:
+        raise AuditError(f"two numbers share a name: {', '.join(shared)}; give your attack or metric another one.")
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]

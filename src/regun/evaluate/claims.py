@@ -57,6 +57,6 @@ def _within_noise(retrain: bool, references: int, floor: bool) -> str:
     if retrain and references >= 2:
         return "The noise floor was not asked for, so no gap can be called small or large."
     return (
-        "'Indistinguishable from retraining' cannot be claimed: the noise floor needs Retrain and at least 2 reference "
-        "models of the same recipe with other seeds."
+        "'Inside the noise floor' cannot be claimed: the noise floor needs Retrain and at least 2 reference models of "
+        "the same recipe with other seeds."
     )

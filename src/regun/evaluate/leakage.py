@@ -2,48 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from regun.evaluate.estimates import Metric
 from regun.evaluate.intervals import (
-    LEVEL,
     Number,
+    Replicates,
     Resampling,
-    bootstrap_mean,
-    delong,
+    auc_interval,
+    balanced_share,
     distance,
-    percentile,
-    proportion,
-    resample,
     rng,
+    share_above_bar,
     told_apart,
 )
-from regun.evaluate.membership import Attack, Evidence, estimate_offline_a, run_attack
-from regun.evaluate.roc import Contrast, Weights, cross_fitted_hits, roc_curve
-from regun.evaluate.signals import FloatArray, Signals
+from regun.evaluate.membership import ATTACKS, Attack, Evidence, estimate_offline_a
+from regun.evaluate.metrics import WORDS
+from regun.evaluate.roc import Contrast, cross_fitted_hits, roc_curve
+from regun.evaluate.signals import UNSEEN, FloatArray, Signals, SplitSignals
 
-UNSEEN = ("test", "heldout", "val")
-"""Splits whose examples no model trained on; attack numbers against the first carry no suffix."""
-STATISTICS = ("auc", "tpr1", "tpr01", "advantage", "bacc")
+STATISTICS = {
+    "auc": (
+        "AUC",
+        "the chance that a forgotten example looks more like a member than a {unseen} example",
+        "Retrain's value, near 50; well above: still remembered; well below: over-forgotten, which leaks too",
+    ),
+    "tpr1": (
+        "TPR@1%",
+        "forgotten examples found when 1 % of {unseen} ones are wrongly accused",
+        "Retrain's value, near 1",
+    ),
+    "tpr01": (
+        "TPR@0.1%",
+        "forgotten examples found when 0.1 % of {unseen} ones are wrongly accused",
+        "Retrain's value, near 0.1 (needs 1,000 or more unseen examples to be resolved)",
+    ),
+    "advantage": (
+        "advantage",
+        "max |TPR - FPR|: the best any threshold can do, in either direction",
+        "Retrain's value, near 0; it grows with over-forgetting as well",
+    ),
+    "bacc": (
+        "balanced acc.",
+        "right guesses at a threshold chosen on the other half of the examples, both kinds weighing the same",
+        "Retrain's value, near 50",
+    ),
+}
+"""The numbers of an attack: label, meaning and good value; the first four in the order of `Contrast.statistics`."""
 _ROC_POINTS = 200
 
-Job = Callable[[Mapping[str, Weights]], FloatArray]
-"""A statistic of the resampling weights of every scored split, by name; one row or several, a column a resample."""
+
+def attack_metrics(attack: Attack, against: str) -> dict[str, Metric]:
+    """The records of an attack's numbers against one unseen split, by name: `rmia_auc`, `rmia_auc_val`, ..."""
+    where = "" if against == UNSEEN[0] else f" ({WORDS[against]})"
+    own = f" ({attack.meaning})" if attack.meaning and attack.name not in ATTACKS else ""
+    found: dict[str, Metric] = {}
+    for statistic, (label, meaning, good) in STATISTICS.items():
+        text = f"{attack.label} attack{own}: {meaning.format(unseen=WORDS[against])}"
+        name = number_name(attack.name, statistic, against)
+        found[name] = Metric(name, f"{attack.label} {label}{where}", "%", text, good)
+    return found
+
+
+def number_name(attack: str, statistic: str, against: str) -> str:
+    """`rmia_auc` against test, `rmia_auc_val` against validation; without a statistic the attack's own."""
+    suffix = "" if against == UNSEEN[0] else against
+    return "_".join(part for part in (attack, statistic, suffix) if part)
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class Lineup:
     """One model's splits, and those an attack scores laid end to end so that it cannot tell them apart."""
 
-    splits: Mapping[str, Signals]
+    splits: SplitSignals
     scored: Signals
     places: Mapping[str, slice]
 
     @classmethod
-    def of(cls, splits: Mapping[str, Signals]) -> Pool:
+    def of(cls, splits: SplitSignals) -> Lineup:
         names = [name for name in ("forget", *UNSEEN) if name in splits]
         ends = np.cumsum([0, *(len(splits[name]) for name in names)])
         places = {name: slice(int(ends[i]), int(ends[i + 1])) for i, name in enumerate(names)}
@@ -55,7 +95,7 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class AttackRun:
     """The scores one attack gave to the forgotten examples (members) and to one unseen split."""
 
     attack: Attack
@@ -65,26 +105,27 @@ class Trial:
     nonmember_hits: FloatArray
 
     @property
+    def name(self) -> str:
+        """`rmia` against test, `rmia_val` against validation."""
+        return number_name(self.attack.name, "", self.against)
+
+    @property
     def balanced_accuracy(self) -> float:
         return float(self.member_hits.mean() + self.nonmember_hits.mean()) / 2.0
 
-    def name(self, statistic: str = "") -> str:
-        """`rmia_auc` against test, `rmia_auc_val` against validation."""
-        suffix = "" if self.against == UNSEEN[0] else self.against
-        return "_".join(part for part in (self.attack.name, statistic, suffix) if part)
-
-    def job(self) -> Job:
+    def replicates(self) -> Replicates:
         return lambda weights: self.contrast.statistics(weights["forget"], weights[self.against])
 
     def values(self) -> dict[str, float]:
         """Every statistic by its full name, in percent."""
         numbers = [*self.contrast.statistics()[:, 0], self.balanced_accuracy]
-        return {self.name(s): 100.0 * float(v) for s, v in zip(STATISTICS, numbers, strict=True)}
+        names = [number_name(self.attack.name, statistic, self.against) for statistic in STATISTICS]
+        return {name: 100.0 * float(value) for name, value in zip(names, numbers, strict=True)}
 
 
 @dataclass(frozen=True)
 class AttackResult:
-    """What one attack finds, in percent: numbers with intervals, DeLong's interval and a thinned ROC curve."""
+    """What one attack finds, in percent: numbers with intervals, and a thinned ROC curve."""
 
     attack: str
     against: str
@@ -95,83 +136,72 @@ class AttackResult:
     tpr01: Number
     bacc: Number
     advantage: Number
-    delong: Number
     roc: tuple[tuple[float, float], ...]
     over_forgetting: bool
 
+    def numbers(self) -> dict[str, Number]:
+        """Every statistic by its full name."""
+        return {number_name(self.attack, name, self.against): getattr(self, name) for name in STATISTICS}
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {name: getattr(self, name).to_json() for name in (*STATISTICS, "delong")}
+        return asdict(self) | {name: getattr(self, name).to_json() for name in STATISTICS}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> AttackResult:
-        fields: dict[str, Any] = {name: Number(*value[name]) for name in (*STATISTICS, "delong")}
+        fields: dict[str, Any] = {name: Number(*value[name]) for name in STATISTICS}
         fields["roc"] = tuple((float(x), float(y)) for x, y in value["roc"])
         return cls(**{**value, **fields})
 
 
-def offline_a(references: Sequence[Mapping[str, Signals]]) -> float:
+def offline_a(references: Sequence[SplitSignals]) -> float:
     """`a` of offline RMIA estimated on the references; 1 (no correction) where they lack retain or val."""
     able = [splits for splits in references if {"retain", "val"} <= set(splits)]
     return estimate_offline_a([(splits["retain"], splits["val"]) for splits in able]) if able else 1.0
 
 
-def scores(attack: Attack, target: Pool, references: Sequence[Pool], a: float) -> dict[str, FloatArray]:
+def scores(attack: Attack, target: Lineup, references: Sequence[Lineup], a: float) -> dict[str, FloatArray]:
     """The attack's scores of the target, by split; the population is the validation split."""
     population = None
     if "val" in target.splits:
         population = Evidence(target.splits["val"], tuple(r.splits["val"] for r in references), None, a)
-    evidence = Evidence(target.scored, tuple(r.scored for r in references), population, a)
-    everything = run_attack(attack, evidence)
+    everything = attack(Evidence(target.scored, tuple(r.scored for r in references), population, a))
     return {name: everything[place] for name, place in target.places.items()}
 
 
-def trials(attacks: Sequence[Attack], target: Pool, references: Sequence[Pool], a: float, seed: int) -> list[Trial]:
+def run_attacks(
+    attacks: Sequence[Attack], target: Lineup, references: Sequence[Lineup], a: float, seed: int
+) -> list[AttackRun]:
     """Every attack against every unseen split (not against the population it already compares with)."""
-    found: list[Trial] = []
+    found: list[AttackRun] = []
     for attack in attacks:
         by_split = scores(attack, target, references, a)
         members = by_split.pop("forget")
         for against, nonmembers in by_split.items():
             if not (attack.population and against == "val"):
                 hits = cross_fitted_hits(members, nonmembers, rng(seed, "folds", against))
-                found.append(Trial(attack, against, Contrast.of(members, nonmembers), *hits))
+                found.append(AttackRun(attack, against, Contrast.of(members, nonmembers), *hits))
     return found
 
 
-def run_jobs(jobs: Mapping[str, Job], sizes: Mapping[str, int], how: Resampling) -> dict[str, FloatArray]:
-    """Each statistic under the same resamples of the examples, (rows, resamples) by name."""
-    parts: dict[str, list[FloatArray]] = {name: [] for name in jobs}
-    for weights in resample(sizes, how.resamples, how.seed):
-        for name, job in jobs.items():
-            parts[name].append(np.atleast_2d(job(weights)))
-    none = np.empty((len(STATISTICS), 0))
-    return {name: np.concatenate(drawn, axis=1) if drawn else none for name, drawn in parts.items()}
-
-
-def result(
-    trial: Trial, draws: FloatArray, retrain_auc: Number | None, seed: int, level: float = LEVEL
-) -> AttackResult:
-    """The trial's numbers with intervals from `draws` (4, resamples)."""
-    contrast = trial.contrast
-    auc, tpr1, tpr01, advantage = (float(v) for v in contrast.statistics()[:, 0])
+def attack_result(run: AttackRun, drawn: FloatArray, retrain_auc: Number | None, how: Resampling) -> AttackResult:
+    """The run's numbers with intervals from `drawn`, its statistics under resampling (4, resamples)."""
+    contrast, level = run.contrast, how.level
+    _, tpr1, tpr01, advantage = (float(v) for v in contrast.statistics()[:, 0])
     m, n = len(contrast.members), len(contrast.nonmembers)
-    generator = rng(seed, "balanced accuracy", trial.against)
-    sides = [bootstrap_mean(h, draws.shape[1], generator) for h in (trial.member_hits, trial.nonmember_hits)]
-    auc_number, closed_form = percentile(auc, draws[0], level), delong(contrast, level)
+    auc = auc_interval(contrast, level)
     fpr, tpr = roc_curve(contrast, _ROC_POINTS)
     return AttackResult(
-        attack=trial.attack.name,
-        against=trial.against,
+        attack=run.attack.name,
+        against=run.against,
         members=m,
         nonmembers=n,
-        auc=auc_number,
-        tpr1=proportion(tpr1, draws[1], m, level),
-        tpr01=proportion(tpr01, draws[2], m, level),
-        bacc=percentile(trial.balanced_accuracy, (sides[0] + sides[1]) / 2, level),
-        advantage=distance(advantage, draws[3], told_apart(advantage, m, n, level), level),
-        delong=closed_form,
+        auc=auc,
+        tpr1=share_above_bar(tpr1, drawn[1], m, level),
+        tpr01=share_above_bar(tpr01, drawn[2], m, level),
+        bacc=balanced_share(run.member_hits, run.nonmember_hits, level),
+        advantage=distance(advantage, drawn[3], told_apart(advantage, m, n, level), level),
         roc=tuple((100.0 * float(x), 100.0 * float(y)) for x, y in zip(fpr, tpr, strict=True)),
-        over_forgetting=over_forgetting(auc_number if draws.size else closed_form, retrain_auc),
+        over_forgetting=over_forgetting(auc, retrain_auc),
     )
 
 

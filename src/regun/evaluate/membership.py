@@ -11,8 +11,10 @@ import numpy as np
 from regun.errors import AuditError, unknown
 from regun.evaluate.lira import offline_lira
 from regun.evaluate.metrics import correct
+from regun.evaluate.own import at_the_border, check_name, first_line, name_of
 from regun.evaluate.roc import Contrast
 from regun.evaluate.signals import LOG_FLOOR, FloatArray, Signals, log_sum_exp, row_blocks
+from regun.plugins import find_function
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +49,35 @@ class Attack:
 
     name: str
     score: Scorer
-    label: str
+    label: str = ""
     references: int = 0
     population: bool = False
-    uses_references: bool = False
+    uses_references: bool = True
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "attack")
+        object.__setattr__(self, "label", self.label or self.name.replace("_", " "))
+
+    @property
+    def meaning(self) -> str:
+        """The first line of its function's docstring."""
+        return first_line(self.score)
+
+    def __call__(self, evidence: Evidence) -> FloatArray:
+        """The attack's scores, checked: one finite number for each example."""
+        if len(evidence.references) < self.references:
+            raise AuditError(
+                f"the attack {self.name!r} needs at least {self.references} reference models, got "
+                f"{len(evidence.references)}; train references without the forget set, or leave the attack out."
+            )
+        with at_the_border(f"the attack {self.name!r}"):
+            scores = np.asarray(self.score(evidence), dtype=np.float64)
+        if scores.shape != (len(evidence.target),) or not np.isfinite(scores).all():
+            raise AuditError(
+                f"the attack {self.name!r} gave scores of shape {scores.shape}, "
+                f"{int((~np.isfinite(scores)).sum())} of them not finite; give {len(evidence.target)} finite numbers."
+            )
+        return scores
 
 
 def loss(evidence: Evidence) -> FloatArray:
@@ -119,44 +146,27 @@ def lira(evidence: Evidence) -> FloatArray:
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
     for attack in (
-        Attack("smia", loss, "loss"),
-        Attack("confidence", confidence, "confidence"),
-        Attack("entropy", negative_entropy, "entropy"),
-        Attack("modified_entropy", negative_modified_entropy, "modified entropy"),
-        Attack("correctness", correctness, "correctness"),
-        Attack("rmia", rmia, "RMIA", references=1, uses_references=True),
-        Attack("rmia_offline", rmia_offline, "offline RMIA", references=1, population=True, uses_references=True),
-        Attack("lira", lira, "offline LiRA", references=2, uses_references=True),
+        Attack("smia", loss, "loss", uses_references=False),
+        Attack("confidence", confidence, "confidence", uses_references=False),
+        Attack("entropy", negative_entropy, "entropy", uses_references=False),
+        Attack("modified_entropy", negative_modified_entropy, "modified entropy", uses_references=False),
+        Attack("correctness", correctness, "correctness", uses_references=False),
+        Attack("rmia", rmia, "RMIA", references=1),
+        Attack("rmia_offline", rmia_offline, "offline RMIA", references=1, population=True),
+        Attack("lira", lira, "offline LiRA", references=2),
     )
 }
 
 
-def resolve(attack: str | Attack | Scorer) -> Attack:
-    """The attack of that name, or the caller's own function as one (named by its __name__)."""
-    if isinstance(attack, Attack):
-        return attack
+def resolve_attack(attack: str | Attack | Scorer) -> Attack:
+    """The attack of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
     if isinstance(attack, str):
-        if attack not in ATTACKS:
-            raise AuditError(unknown("attack", attack, ATTACKS))
-        return ATTACKS[attack]
-    name = str(getattr(attack, "__name__", type(attack).__name__)).strip("<>")
-    return Attack(name, attack, name.replace("_", " "), uses_references=True)
-
-
-def run_attack(attack: Attack, evidence: Evidence) -> FloatArray:
-    """The attack's scores, checked: one finite number for each example."""
-    if len(evidence.references) < attack.references:
-        raise AuditError(
-            f"the attack {attack.name!r} needs at least {attack.references} reference models, got "
-            f"{len(evidence.references)}; train references without the forget set, or leave the attack out."
-        )
-    scores = np.asarray(attack.score(evidence), dtype=np.float64)
-    if scores.shape != (len(evidence.target),) or not np.isfinite(scores).all():
-        raise AuditError(
-            f"the attack {attack.name!r} gave scores of shape {scores.shape}, "
-            f"{int((~np.isfinite(scores)).sum())} of them not finite; give {len(evidence.target)} finite numbers."
-        )
-    return scores
+        if attack in ATTACKS:
+            return ATTACKS[attack]
+        if ":" not in attack:
+            raise AuditError(unknown("attack", attack, [*ATTACKS, "file.py:function", "module:function"]))
+        attack = find_function(attack, "scores examples: score(evidence)")
+    return attack if isinstance(attack, Attack) else Attack(name_of(attack), attack)
 
 
 def estimate_offline_a(references: Sequence[tuple[Signals, Signals]]) -> float:

@@ -1,22 +1,22 @@
-"""Numbers that need no attack: accuracy, entropy, divergence, gaps and their spread over seeds."""
+"""The numbers that need no attack: each a function with its record, and the tables of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from regun.errors import AuditError
-from regun.evaluate.signals import FloatArray, Signals, row_blocks
+from regun.errors import AuditError, unknown
+from regun.evaluate.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Share
+from regun.evaluate.intervals import Number, Resampling
+from regun.evaluate.own import name_of
+from regun.evaluate.roc import Contrast
+from regun.evaluate.signals import SPLITS, UNSEEN, FloatArray, Signals, SplitSignals, row_blocks, same_examples
+from regun.plugins import find_function
 
-GAPS: dict[str, tuple[str, ...]] = {
-    "gap_rftp": ("retain_acc", "forget_acc", "test_acc", "rmia_auc"),
-    "gap_tp": ("test_acc", "rmia_auc"),
-    "gap_rfvp": ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val"),
-    "gap_vp": ("val_acc", "rmia_auc_val"),
-}
-"""Terms of each gap; the two that end in `vp` are the same with validation in place of test, for tuning."""
+WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "validation", "heldout": "held-out"}
+"""A split's examples in a sentence."""
 
 
 def correct(signals: Signals) -> FloatArray:
@@ -29,9 +29,23 @@ def accuracy(signals: Signals) -> float:
     return 100.0 * float(correct(signals).mean())
 
 
-def entropy(signals: Signals) -> float:
-    """Mean of -sum_k p_k log p_k over the examples, in nats."""
-    return float(signals.entropy.mean())
+def _accuracy_on(split: str) -> Metric:
+    good = {
+        "retain": "high, and Retrain's value",
+        "forget": "Retrain's value, not 0: a model that never saw an example may still get it right",
+    }
+
+    def measure(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+        return Share(correct(splits[split])) if split in splits else None
+
+    return Metric(
+        f"{split}_acc",
+        f"{split} acc.",
+        "%",
+        f"{WORDS[split]} examples classified rightly",
+        good.get(split, "high, and not below Retrain's"),
+        measure=measure,
+    )
 
 
 def divergences(ours: Signals, theirs: Signals) -> FloatArray:
@@ -56,6 +70,140 @@ def divergence(ours: Signals, theirs: Signals) -> float:
     return 100.0 * float(divergences(ours, theirs).mean())
 
 
+def _divergence_on(split: str) -> Metric:
+    def measure(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+        if split not in splits or retrain is None:
+            return None
+        return PerExample(divergences(splits[split], retrain[split]), 100.0, split if split != "retain" else None)
+
+    return Metric(
+        f"{split}_div",
+        f"{split} div.",
+        "nats x 100",
+        f"mean Jensen-Shannon divergence of the outputs from Retrain's on {WORDS[split]} examples (ceiling 69.31)",
+        "0; as low as between two retrained models",
+        measure=measure,
+        distance=True,
+    )
+
+
+def entropy(signals: Signals) -> float:
+    """Mean of -sum_k p_k log p_k over the examples, in nats."""
+    return float(signals.entropy.mean())
+
+
+def _forget_entropy(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+    return PerExample(splits["forget"].entropy, of="forget")
+
+
+def _forget_entropy_difference(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+    return None if retrain is None else PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget")
+
+
+def _entropies() -> Iterator[Metric]:
+    meaning = "mean uncertainty of the outputs on forgotten examples"
+    yield Metric("forget_entropy", "forget entropy", "nats", meaning, measure=_forget_entropy)
+    yield Metric(
+        "forget_entropy_diff",
+        "entropy diff.",
+        "nats",
+        "forget entropy minus Retrain's",
+        "0",
+        measure=_forget_entropy_difference,
+        distance=True,
+    )
+
+
+def _confidence_distances(against: str) -> Iterator[Metric]:
+    """Confidence in the true label on the forget set, set against that on unseen examples."""
+    who = f"confidence in the true label on forgotten and on {WORDS[against]} examples"
+
+    def contrast(splits: SplitSignals) -> Contrast:
+        return Contrast.of(*(np.exp(splits[name].true_log_prob) for name in ("forget", against)))
+
+    def ks(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+        return Apart(contrast(splits), against) if against in splits else None
+
+    def wasserstein(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+        return Apart(contrast(splits), against, wasserstein=True) if against in splits else None
+
+    meaning = f"largest difference of the distributions of {who}"
+    yield Metric(f"confidence_ks_{against}", f"KS {against}", "%", meaning, "0", measure=ks)
+    meaning = f"how far, on average, one must move {who} to make them equal"
+    yield Metric(
+        f"confidence_wasserstein_{against}", f"Wasserstein {against}", "points", meaning, "0", measure=wasserstein
+    )
+
+
+def _gaps() -> Iterator[Metric]:
+    rftp = "mean distance to Retrain over retain, forget and test accuracy and RMIA AUC"
+    tp = "mean distance to Retrain over test accuracy and RMIA AUC"
+    on_val = "with validation in place of test, for tuning"
+    for name, label, meaning, terms in (
+        ("gap_rftp", "Gap RFTP", rftp, ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
+        ("gap_tp", "Gap TP", tp, ("test_acc", "rmia_auc")),
+        ("gap_rfvp", "Gap RFVP", f"Gap RFTP {on_val}", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
+        ("gap_vp", "Gap VP", f"Gap TP {on_val}", ("val_acc", "rmia_auc_val")),
+    ):
+        good = "0; at or below the noise floor is as good as retraining"
+        yield Metric(name, label, "points", meaning, good, terms=terms, distance=True)
+
+
+BUILT_IN: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *map(_accuracy_on, SPLITS),
+        *_entropies(),
+        *map(_divergence_on, SPLITS),
+        *(metric for against in UNSEEN for metric in _confidence_distances(against)),
+        *_gaps(),
+    )
+}
+"""The numbers that are not an attack's; those with `terms` are gaps."""
+
+GAPS: dict[str, tuple[str, ...]] = {name: metric.terms for name, metric in BUILT_IN.items() if metric.terms}
+"""Terms of each gap; the two that end in `vp` are the same with validation in place of test, for tuning."""
+
+
+def resolve_metric(metric: str | Metric | Measure) -> Metric:
+    """The metric of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
+    if isinstance(metric, str):
+        if metric in BUILT_IN:
+            return BUILT_IN[metric]
+        if ":" not in metric:
+            raise AuditError(unknown("metric", metric, [*BUILT_IN, "file.py:function", "module:function"]))
+        metric = find_function(metric, "measures a model: f(splits, retrain)")
+    return metric if isinstance(metric, Metric) else Metric(name_of(metric), measure=metric)
+
+
+def accuracy_numbers(splits: SplitSignals, how: Resampling) -> dict[str, Number]:
+    """Accuracy on every split, with its interval."""
+    nothing = np.empty(0)
+    found = {f"{split}_acc": BUILT_IN[f"{split}_acc"](splits, None) for split in splits}
+    return {name: estimate.number(name, nothing, how) for name, estimate in found.items() if estimate is not None}
+
+
+def measured(metrics: Iterable[Metric], splits: SplitSignals, retrain: SplitSignals | None) -> dict[str, Estimate]:
+    """What each metric finds on one model, by name; those that can be had."""
+    found = {metric.name: metric(splits, retrain) for metric in metrics}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def own_values(metrics: Iterable[Metric], splits: SplitSignals) -> dict[str, float]:
+    """Retrain's own numbers: what each metric says of it, compared with itself where it compares."""
+    return {
+        name: estimate.value
+        for name, estimate in measured((m for m in metrics if not m.distance), splits, splits).items()
+    }
+
+
+def differences(ours: Mapping[str, float], retrain: Mapping[str, float], metrics: Sequence[Metric]) -> dict[str, float]:
+    """|difference| to Retrain of every number, which is at distance 0 from itself, and every gap that has its terms."""
+    truth = {metric.name: 0.0 for metric in metrics if metric.distance} | dict(retrain)
+    shared = {name: abs(value - truth[name]) for name, value in ours.items() if name in truth}
+    return shared | {m.name: gap(ours, truth, m.terms) for m in metrics if m.terms and set(m.terms) <= set(shared)}
+
+
 def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Sequence[str]) -> float:
     """Mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
     missing = [name for name in terms if name not in numbers or name not in retrain]
@@ -78,19 +226,3 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     if len(values) == 1:
         return mean, None
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
-
-
-def same_examples(ours: Signals, theirs: Signals, who: str) -> None:
-    """Raise unless both signals are of the same examples, in the same order, with the same labels and classes."""
-    if ours.num_classes != theirs.num_classes:
-        raise AuditError(
-            f"{who} differ in their label space: {ours.num_classes} and {theirs.num_classes} classes; "
-            "compare models with the same outputs."
-        )
-    for name, left, right in (("ids", ours.indices, theirs.indices), ("labels", ours.labels, theirs.labels)):
-        if not np.array_equal(left, right):
-            where = f"{len(left)} and {len(right)} examples"
-            if len(left) == len(right):
-                row = int((left != right).argmax())
-                where = f"first in row {row}: {left[row]} and {right[row]}"
-            raise AuditError(f"{who} have different {name} ({where}); run both on the same split, in the same order.")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from regun.errors import AuditError
 from regun.evaluate.checks import aligned, check_distinct, check_splits
-from regun.evaluate.leakage import UNSEEN, Pool, offline_a, scores
-from regun.evaluate.membership import Attack, Scorer, resolve
-from regun.evaluate.signals import FloatArray, Signals
-from regun.evaluate.spreadsheet import csv_text
+from regun.evaluate.leakage import Lineup, offline_a, scores
+from regun.evaluate.membership import Attack, Scorer, resolve_attack
+from regun.evaluate.signals import UNSEEN, FloatArray, SplitSignals
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Risk:
 
 
 def risk_list(
-    signals: Mapping[str, Signals],
-    references: Sequence[Mapping[str, Signals]] = (),
+    signals: SplitSignals,
+    references: Sequence[SplitSignals] = (),
     *,
     attack: str | Attack | Scorer | None = None,
     against: str | None = None,
@@ -46,10 +45,10 @@ def risk_list(
     against = against or next(name for name in UNSEEN if name in signals)
     if against not in signals or against not in UNSEEN:
         raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(signals)}.")
-    chosen = resolve(attack or ("rmia" if references else "smia"))
-    pools = [Pool.of(aligned(needed, reference, f"reference {k}")) for k, reference in enumerate(references)]
+    chosen = resolve_attack(attack or ("rmia" if references else "smia"))
+    others = [Lineup.of(aligned(needed, reference, f"reference {k}")) for k, reference in enumerate(references)]
     check_distinct([("the audited model", signals)], references)
-    by_split = scores(chosen, Pool.of(needed), pools, offline_a(references))
+    by_split = scores(chosen, Lineup.of(needed), others, offline_a(references))
     forget = signals["forget"]
     places = percentiles(by_split["forget"], by_split[against])
     rows = [
@@ -69,8 +68,3 @@ def percentiles(scores: FloatArray, unseen: FloatArray) -> FloatArray:
 def risk_rows(risks: Sequence[Risk]) -> list[dict[str, Any]]:
     """The list as plain JSON rows."""
     return [asdict(risk) for risk in risks]
-
-
-def risk_csv(risks: Sequence[Risk]) -> str:
-    """The list as CSV text (see `csv_text`)."""
-    return csv_text([field.name for field in fields(Risk)], [list(asdict(risk).values()) for risk in risks])

@@ -49,13 +49,23 @@ class Contrast:
         """P(member's score > non-member's) + 1/2 P(equal), for each resample."""
         return _Drawn(self, members, nonmembers).auc()
 
-    def distances(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """Kolmogorov-Smirnov and Wasserstein-1 distance of the two score distributions, as rows (2, resamples).
+    def wins(self) -> tuple[FloatArray, FloatArray, int]:
+        """How many non-members each member beats, how many members beat each non-member, and how many pairs tie.
 
-        KS = max |F_members - F_nonmembers|, which is the advantage; Wasserstein = the integral of that difference.
+        A tie counts half.
         """
-        drawn = _Drawn(self, members, nonmembers)
-        return np.stack([drawn.advantage(), drawn.wasserstein()])
+        lower = np.searchsorted(self.members, self.nonmembers, side="left")
+        upper = np.searchsorted(self.members, self.nonmembers, side="right")
+        beaten_by = len(self.members) - (lower + upper) / 2.0
+        return (self.below + self.upto) / 2.0, beaten_by, int((self.upto - self.below).sum())
+
+    def advantage(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
+        """max |F_members - F_nonmembers|, for each resample: the Kolmogorov-Smirnov distance, too."""
+        return _Drawn(self, members, nonmembers).advantage()
+
+    def wasserstein(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
+        """The integral of |F_members - F_nonmembers| over the scores, for each resample."""
+        return _Drawn(self, members, nonmembers).wasserstein()
 
 
 class _Drawn:
@@ -165,19 +175,6 @@ def roc_curve(contrast: Contrast, points: int | None = None) -> tuple[FloatArray
     wanted = np.concatenate([np.linspace(0, 1, points // 2), np.geomspace(1 / n, 1, points // 2)])
     keep = np.unique(np.concatenate([[0, len(fpr) - 1], np.searchsorted(fpr, wanted, side="right") - 1]))
     return fpr[keep], tpr[keep]
-
-
-def delong_error(contrast: Contrast) -> float:
-    """DeLong's standard error of the AUC: sqrt(var(V_members) / m + var(V_nonmembers) / n).
-
-    V of a member is the share of non-members it beats (ties count half), V of a non-member the share it loses to.
-    """
-    m, n = len(contrast.members), len(contrast.nonmembers)
-    of_members = (contrast.below + contrast.upto) / (2.0 * n)
-    lower = np.searchsorted(contrast.members, contrast.nonmembers, side="left")
-    upper = np.searchsorted(contrast.members, contrast.nonmembers, side="right")
-    of_nonmembers = 1.0 - (lower + upper) / (2.0 * m)
-    return math.sqrt(float(of_members.var(ddof=1)) / m + float(of_nonmembers.var(ddof=1)) / n)
 
 
 def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -15,6 +15,10 @@ from regun.errors import AuditError, NotFiniteError
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
+
+SPLITS = ("retain", "forget", "test", "val", "heldout")
+UNSEEN = ("test", "heldout", "val")
+"""Splits whose examples no model trained on; attack numbers against the first carry no suffix."""
 
 LOG_FLOOR = -1e6
 """Stands in for log 0 where a finite number is needed; no finite logits of a real model come near it."""
@@ -98,6 +102,26 @@ class Signals:
             block = self.log_probs[rows]
             entropy[rows] = -np.einsum("ij,ij->i", np.exp(block), np.maximum(block, LOG_FLOOR))
         return np.maximum(entropy, 0.0)
+
+
+SplitSignals = Mapping[str, Signals]
+"""What one model said, by split."""
+
+
+def same_examples(ours: Signals, theirs: Signals, who: str) -> None:
+    """Raise unless both signals are of the same examples, in the same order, with the same labels and classes."""
+    if ours.num_classes != theirs.num_classes:
+        raise AuditError(
+            f"{who} differ in their label space: {ours.num_classes} and {theirs.num_classes} classes; "
+            "compare models with the same outputs."
+        )
+    for name, left, right in (("ids", ours.indices, theirs.indices), ("labels", ours.labels, theirs.labels)):
+        if not np.array_equal(left, right):
+            where = f"{len(left)} and {len(right)} examples"
+            if len(left) == len(right):
+                row = int((left != right).argmax())
+                where = f"first in row {row}: {left[row]} and {right[row]}"
+            raise AuditError(f"{who} have different {name} ({where}); run both on the same split, in the same order.")
 
 
 def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -43,12 +43,25 @@ class Method:
     work: Callable[[Any, int, int], Work] | None = None
     tradeoff: Mapping[str, Any] | None = None
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
+    trains_anew: bool = False
+    """Whether it trains from scratch, and so sees the data as the base's training did."""
+    own_needs: Callable[[Any], Needs] | None = None
+    """What given settings need, where that depends on them; `needs` is then what some settings need."""
+    runs: "Callable[[Any], Sequence[tuple[Method, Any]]] | None" = None
+    """Other methods that this one runs, with their settings: their code decides the result too."""
+
+    def needs_of(self, config: Any) -> Needs:
+        """What a run with these settings needs."""
+        return self.own_needs(config) if self.own_needs is not None else self.needs
 
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
         with isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
-            return self.unlearn(job, config) or Fitted()
+            try:
+                return self.unlearn(job, config) or Fitted()
+            except SystemExit as fault:  # of a user's code: it must not pass as the end of a program that did its work
+                raise RegunError(f"the method {self.name} called sys.exit({fault.code!r}); nothing was kept.") from None
 
     def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
         """What a run on sets of these sizes will take; None for a method that does not tell."""
@@ -74,7 +87,10 @@ class Method:
 
     def describe(self, config: Any) -> dict[str, Any]:
         """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
-        return {"name": self.name, "config": to_json(config), "code": self.source or _own_code(self.name)}
+        code = self.source or _own_code(self.name)
+        if self.runs is not None:
+            code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
+        return {"name": self.name, "config": to_json(config), "code": code}
 
 
 def _own_code(name: str) -> str:
@@ -125,17 +141,20 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         raise RegunError(f"the method file {name} lacks {' and '.join(missing)}; it must have Config and unlearn.")
     doc = inspect.getdoc(module) or ""
     return Method(
-        name,
-        getattr(module, "TITLE", Path(name).stem),
-        doc,
-        module.unlearn,
-        module.Config,
-        getattr(module, "NEEDS", Needs()),
-        getattr(module, "PRESETS", {}),
-        getattr(module, "SEARCH", {}),
-        None if own else digest(inspect.getsource(module)),
-        getattr(module, "work", None),
-        getattr(module, "TRADEOFF", None),
+        name=name,
+        title=getattr(module, "TITLE", Path(name).stem),
+        about=doc,
+        unlearn=module.unlearn,
+        config=module.Config,
+        needs=getattr(module, "NEEDS", Needs()),
+        presets=getattr(module, "PRESETS", {}),
+        search=getattr(module, "SEARCH", {}),
+        source=None if own else digest(inspect.getsource(module)),
+        work=getattr(module, "work", None),
+        tradeoff=getattr(module, "TRADEOFF", None),
+        trains_anew=getattr(module, "TRAINS_ANEW", False),
+        own_needs=getattr(module, "needs", None),
+        runs=getattr(module, "runs", None),
     )
 
 

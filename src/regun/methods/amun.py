@@ -19,11 +19,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Batch, Indices, Inputs, PixelExamples
-from regun.data.joined import Joined
 from regun.data.tensors import TensorExamples
+from regun.data.views import Joined
 from regun.errors import RegunError
 from regun.methods._attack import Attack, View, find
+from regun.methods._batchnorm import logits_on
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search, Work, paired_passes, passes
+from regun.methods.finetune import retain_loss
 from regun.models.calls import logits_of
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -116,7 +118,7 @@ def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
             view, finish = _view(job, batch, config.space)
             found = find(view, batch.y, attack)
             failed += int(found.failed.sum())
-            job.cost.add(forward=found.samples, backward=found.samples)
+            job.cost.add(backward=found.samples)
             keep = torch.ones_like(found.failed) if config.failures == "keep" else ~found.failed
             inputs.append(finish(found.x[keep], keep.nonzero().squeeze(1)))
             labels.append(found.labels[keep].cpu())
@@ -167,13 +169,12 @@ def _joined(parts: list[Inputs]) -> Inputs:
 
 
 def _plain_loss(job: Job) -> Callable[[Step], Tensor]:
-    return lambda step: functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+    return lambda step: retain_loss(job, step)
 
 
 def _weighted_loss(job: Job, w: float) -> Callable[[Step], Tensor]:
     def loss(step: Step) -> Tensor:
-        adversarial = functional.cross_entropy(job.logits(step.forget.x).float(), step.forget.y)
-        retain = functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
-        return (1 - w) * adversarial + w * retain
+        adversarial = functional.cross_entropy(logits_on(job, step.forget), step.forget.y)
+        return (1 - w) * adversarial + w * retain_loss(job, step)
 
     return loss

@@ -4,20 +4,24 @@
 
 Paper: the plainest baseline (Warnecke et al. 2021; Golatkar et al. 2020). The authors' released code fine-tunes on a
 fixed random retain subset of the forget set's size for 2 epochs (preset `paper_code`); the published numbers are those
-of the full retain set.
+of the full retain set. `layers=last:K` trains the last K layers only (CF-k, Goel et al. 2022); the others keep their
+weights, their BatchNorm statistics become those of the retain set.
 """
 
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Indices
+from regun.methods._batchnorm import logits_on
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search, Work, passes
+from regun.methods._layers import HELP, check_layers, training_only
 from regun.seeds import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
-from regun.training.job import Job
+from regun.training.job import Job, Step
 from regun.training.recipes import Updates
 from regun.training.streams import one_pass
 
@@ -32,6 +36,11 @@ class Config(Updates):
     """Settings of Finetune."""
 
     subset: bool = setting(False, "use only as many retain examples as there are forget examples, drawn once")
+    layers: str = setting("all", HELP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_layers(self.layers, "finetune")
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
@@ -42,7 +51,16 @@ def work(config: Config, forget: int, retain: int) -> Work:
 def unlearn(job: Job, config: Config) -> Fitted:
     """Train on the retain set."""
     stream = one_pass(job, "retain", retained(job, config.subset), config.batch_size)
-    return fit(job, stream, lambda s: functional.cross_entropy(job.logits(s.retain.x).float(), s.retain.y), config)
+    with training_only(job.model, config.layers) as names:
+        fitted = fit(job, stream, lambda s: retain_loss(job, s), config)
+    if config.layers != "all":
+        fitted.notes["trained"] = names
+    return fitted
+
+
+def retain_loss(job: Job, step: Step) -> Tensor:
+    """Mean cross-entropy of the step's retain batch."""
+    return functional.cross_entropy(logits_on(job, step.retain), step.retain.y)
 
 
 def retained(job: Job, subset: bool) -> Indices:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
-from regun.methods.finetune import retained
+from regun.methods.finetune import retain_loss, retained
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import trainable
@@ -53,7 +52,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     parameters = list(trainable(job.model).values())
 
     def loss(step: Step) -> Tensor:
-        value = functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+        value = retain_loss(job, step)
         strength = strength_at(config, step.epoch, step.epochs)
         if strength == 0:
             return value

@@ -18,7 +18,9 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from regun.errors import RegunError
+from regun.methods._batchnorm import bearing_one
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search, Work, paired_passes
+from regun.methods.finetune import retain_loss
 from regun.models.calls import twice_differentiable
 from regun.seeds import derive, generator, isolated
 from regun.settings import setting
@@ -67,10 +69,12 @@ def unlearn(job: Job, config: Config) -> Fitted:
     parameters = trainable(job.model)
 
     def loss(step: Step) -> Tensor:
-        retain = functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y)
+        retain = retain_loss(job, step)
         gradients = torch.autograd.grad(retain, list(parameters.values()), create_graph=True)
         ahead = {n: p - config.alpha * g for (n, p), g in zip(parameters.items(), gradients, strict=True)}
-        forget = functional.cross_entropy(logits_with(job.model, ahead, step.forget.x).float(), step.forget.y)
+        with bearing_one(job.model, len(step.forget)):
+            logits = logits_with(job.model, ahead, step.forget.x).float()
+        forget = functional.cross_entropy(logits, step.forget.y)
         job.cost.add(backward=len(step.retain))
         return config.w * retain - (1 - config.w) * forget
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch.nn import functional
 
+from regun.methods._batchnorm import logits_on
 from regun.methods._contract import Choice, Needs, Search, Work, passes
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -43,4 +44,4 @@ def work(config: Config, forget: int, retain: int) -> Work:
 def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend on the forget set."""
     stream = one_pass(job, "forget", job.indices("forget"), config.batch_size)
-    return fit(job, stream, lambda s: -functional.cross_entropy(job.logits(s.forget.x).float(), s.forget.y), config)
+    return fit(job, stream, lambda s: -functional.cross_entropy(logits_on(job, s.forget), s.forget.y), config)

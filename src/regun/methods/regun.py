@@ -9,26 +9,39 @@ setting: how fine the target is (`granularity`), which held-out examples speak (
 whose predictions they are (`reference`), what BatchNorm does, how many retain examples a step sees (`retain_batch`).
 
 Held-out predictions of a reference that does not move are computed once; a step then only indexes them.
+
+`target=teacher` asks for the answers on x itself instead, q(x), of a model that never saw it: a fresh one trained on
+the retain set by the base's recipe for `teacher_share` of its epochs, or one given (`reference=given`). It needs no
+held-out set. `shrink` moves the start that share of the way to fresh weights, normalisation layers apart, so that less
+is left in them to be relearned. Presets `teacher`, `teacher_shrink`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.errors import RegunError, SettingsError
-from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
+from regun.errors import SettingsError
+from regun.methods._batchnorm import freeze_statistics, logits_on, reestimate_statistics
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
+from regun.methods._fresh import fresh_model, shrink_towards
 from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
+from regun.methods._teacher import (
+    TeacherSettings,
+    answers_of,
+    given_teacher,
+    teacher_recipe,
+    teacher_work,
+    train_teacher,
+)
 from regun.seeds import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Job, Step, frozen_copy
-from regun.training.recipes import Updates
 from regun.training.streams import paired
 
 TITLE = "ReGUn"
@@ -38,15 +51,21 @@ SEARCH: Search = {
     "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
 }
 TRADEOFF: Mapping[str, Any] = {}
+TEACHER: Mapping[str, Any] = {
+    "target": "teacher", "batch_size": 16, "retain_batch": 64, "w": 0.5, "lr": 0.05, "schedule": "cosine",
+    "nesterov": True, "weight_decay": 5e-4,
+}  # fmt: skip
 PRESETS = {
     "swin": SWIN,
     "paper_code": {"replacement": True},
     "wide_retain": {"batch_size": 16, "retain_batch": 64},
+    "teacher": TEACHER,
+    "teacher_shrink": {**TEACHER, "shrink": 0.5},
 }
 
 
 @dataclass(frozen=True)
-class Config(Updates):
+class Config(TeacherSettings):
     """Settings of ReGUn; the defaults are the paper's."""
 
     w: float = setting(0.5, "weight of the retain loss; the distillation has 1 - w", low=0, high=1)
@@ -68,10 +87,18 @@ class Config(Updates):
         "BatchNorm statistics: updated by both passes, frozen, or re-estimated on retain at the end",
         choices=("paper", "frozen", "reestimate"),
     )
+    target: str = setting(
+        "reference",
+        "what is learned: answers on unseen examples, or a teacher's on these",
+        choices=("reference", "teacher"),
+    )
+    shrink: float = setting(0.0, "how far to move towards fresh weights before the first step", low=0, high=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         problems: list[str] = []
+        if self.target == "teacher":
+            problems += _problems_of_teacher(self)
         if self.selector == "uniform" and self.granularity != "batch":
             problems.append(f"regun.granularity is {self.granularity!r}; selector uniform knows only batch.")
         if self.selector == "nearest" and self.m is not None:
@@ -80,15 +107,25 @@ class Config(Updates):
             raise SettingsError(problems)
 
 
+def needs(config: Config) -> Needs:
+    """A held-out set for references; a fresh model to train a teacher from, or to shrink towards."""
+    heldout = config.target == "reference" and config.w < 1
+    return Needs(heldout=heldout, fresh_model=_trains_teacher(config) or config.shrink > 0)
+
+
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the forget set, with retain batches beside it."""
-    batches = (config.batch_size, config.retain_batch or config.batch_size)
-    return paired_passes(config.epochs, forget, retain, batches, "forget")
+    """Epochs over the forget set, with retain batches beside it; before, a teacher's training as if no recipe came."""
+    before = teacher_work(teacher_recipe(None, config), retain) if _trains_teacher(config) else Work(0, 0)
+    return before + _distillation(config, forget, retain)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
-    """Distil the forget set towards the reference while training on the retain set."""
-    target = reference_target(job, config) if config.w < 1 else None
+    """Distil the forget set towards the target while training on the retain set."""
+    begun = replace(job.cost)
+    target = make_target(job, config) if config.w < 1 else None
+    spent = {"steps": job.cost.steps - begun.steps, "backward": job.cost.backward - begun.backward}
+    if config.shrink:
+        shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
 
     def loss(step: Step) -> Tensor:
         if config.batchnorm == "frozen":
@@ -96,19 +133,31 @@ def unlearn(job: Job, config: Config) -> Fitted:
         terms: list[Tensor] = []
         if target is not None:
             q = target(step)
-            log_p = functional.log_softmax(job.logits(step.forget.x).float() / config.temperature, dim=1)
+            log_p = functional.log_softmax(logits_on(job, step.forget) / config.temperature, dim=1)
             terms.append((1 - config.w) * functional.kl_div(log_p, q, reduction="batchmean"))
         if config.w > 0:
-            terms.append(config.w * functional.cross_entropy(job.logits(step.retain.x).float(), step.retain.y))
+            terms.append(config.w * functional.cross_entropy(logits_on(job, step.retain), step.retain.y))
         return sum(terms[1:], terms[0])
 
     stream = paired(job, config.batch_size, config.retain_batch or config.batch_size, epoch="forget")
     fitted = fit(job, stream, loss, config)
     if config.batchnorm == "reestimate" and not fitted.diverged:
         reestimate_statistics(job, job.indices("retain"), config.batch_size)
-    if target is not None and target.pool.missing:
+    if isinstance(target, Target) and target.pool.missing:
         fitted.notes["draws_for_missing_classes"] = target.pool.missing
+    if spent["steps"]:
+        fitted.notes["teacher"] = spent
     return fitted
+
+
+def make_target(job: Job, config: Config) -> Callable[[Step], Tensor]:
+    """What a step's forget batch is distilled towards."""
+    if config.target == "reference":
+        return reference_target(job, config)
+    if config.reference == "given":
+        return answers_of(given_teacher(job), job, config.temperature)
+    after = _distillation(config, len(job.indices("forget")), len(job.indices("retain")))
+    return answers_of(train_teacher(job, config, after), job, config.temperature)
 
 
 class Target:
@@ -137,11 +186,9 @@ def reference_target(job: Job, config: Config) -> Target:
     if config.reference == "moving":
 
         def logits_at(chosen: Tensor) -> Tensor:
-            job.cost.add(forward=len(chosen))
             return eval_logits(job.model, job.examples, heldout[chosen.numpy()], job.device)
     else:
         cached = eval_logits(source, job.examples, heldout, job.device)
-        job.cost.add(forward=len(heldout))
 
         def logits_at(chosen: Tensor) -> Tensor:
             return cached[chosen]
@@ -152,9 +199,7 @@ def reference_target(job: Job, config: Config) -> Target:
 def _source(job: Job, config: Config) -> nn.Module:
     if config.reference != "given":
         return frozen_copy(job.model)
-    if job.reference is None:
-        raise RegunError("regun.reference is 'given', but no reference model was given; pass one, or use 'base'.")
-    return frozen_copy(job.reference)
+    return given_teacher(job)
 
 
 def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable[[Step, torch.Generator], Picks]:
@@ -167,10 +212,31 @@ def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable
     forget = job.indices("forget")
     ours = eval_features(source, job.examples, forget, job.device)
     theirs = eval_features(source, job.examples, job.indices("heldout"), job.device)
-    job.cost.add(forward=len(ours) + len(theirs))
     neighbours = nearest(ours, theirs, config.k)
     place = torch.full((len(job.examples.labels),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
     return lambda step, _: nearest_picks(
         neighbours[place[step.forget.indices.cpu()]], step.forget.y, pool.classes, config.granularity
     )
+
+
+def _trains_teacher(config: Config) -> bool:
+    return config.target == "teacher" and config.reference != "given" and config.w < 1
+
+
+def _distillation(config: Config, forget: int, retain: int) -> Work:
+    batches = (config.batch_size, config.retain_batch or config.batch_size)
+    return paired_passes(config.epochs, forget, retain, batches, "forget")
+
+
+def _problems_of_teacher(config: Config) -> list[str]:
+    """Settings that say nothing once a teacher answers on the forgotten examples themselves."""
+    unused = {"selector": "histogram", "granularity": "batch", "m": None, "aggregation": "probabilities"}
+    problems = [
+        f"regun.{name} is {vars(config)[name]!r}; target teacher draws no held-out examples: leave it out."
+        for name, usual in unused.items()
+        if vars(config)[name] != usual
+    ]
+    if config.reference == "moving":
+        problems.append("regun.reference is 'moving'; target teacher knows base (a teacher is trained) and given.")
+    return problems

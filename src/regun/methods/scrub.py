@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regun.data.examples import Inputs
+from regun.methods._batchnorm import logits_on
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
 from regun.models.calls import logits_of
 from regun.settings import setting
@@ -62,19 +64,18 @@ def unlearn(job: Job, config: Config) -> Fitted:
     """Alternate forget and retain passes."""
     teacher = frozen_copy(job.model)
 
-    def divergence(x: object, logits: Tensor, count: int) -> Tensor:
+    def divergence(x: Inputs, logits: Tensor) -> Tensor:
         with torch.no_grad():
-            target = functional.softmax(logits_of(teacher, x).float() / config.temperature, dim=1)  # type: ignore[arg-type]
-        job.cost.add(forward=count)
+            target = functional.softmax(logits_of(teacher, x).float() / config.temperature, dim=1)
         log_probs = functional.log_softmax(logits / config.temperature, dim=1)
         return config.temperature**2 * functional.kl_div(log_probs, target, reduction="batchmean")
 
     def loss(step: Step) -> Tensor:
         if step.has("forget"):
-            return -divergence(step.forget.x, job.logits(step.forget.x).float(), len(step.forget))
-        logits = job.logits(step.retain.x).float()
+            return -divergence(step.forget.x, logits_on(job, step.forget))
+        logits = logits_on(job, step.retain)
         value = config.gamma * functional.cross_entropy(logits, step.retain.y)
-        return value + config.alpha * divergence(step.retain.x, logits, len(step.retain)) if config.alpha else value
+        return value + config.alpha * divergence(step.retain.x, logits) if config.alpha else value
 
     return fit(job, _stream(job, config), loss, config)
 

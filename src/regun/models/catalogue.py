@@ -9,40 +9,50 @@ from typing import Any
 import torch
 from torch import nn
 
+from regun.code import code_digest
 from regun.errors import RegunError, SettingsError, unknown
 from regun.models.calls import logits_of
-from regun.models.hf import HfSettings, build_hf, describe_hf
-from regun.models.resnet import ResNetSettings, build_resnet18, build_resnet34
-from regun.models.shapes import ImageSize, check_shapes
+from regun.models.hf import PREFIX, HfSettings, build_hf, describe_hf
+from regun.models.own import build_user_model, find_user_model, user_defaults
+from regun.models.record import Architecture, Defaults, ImageSize
+from regun.models.resnet import ResNetSettings, build_resnet
 from regun.models.small import CnnSettings, MlpSettings, build_cnn, build_mlp
 from regun.models.swin import SwinNanoSettings, SwinTinySettings, build_swin_nano, build_swin_tiny
-from regun.models.user import find_user_model
 from regun.models.vit import VitSettings, build_vit
+from regun.plugins import is_code, source_digest
 from regun.seeds import isolated
 from regun.settings import bind
 
 Value = str | int | float | bool
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One architecture; raise `version` whenever its layers or its initialisation change, to part old from new."""
-
-    summary: str
-    settings: type[Any]
-    build: Callable[[Any, int, ImageSize | None], nn.Module]
-    version: int = 1
-
-
-CATALOGUE: Mapping[str, Entry] = {
-    "resnet18": Entry("ResNet-18 with a stem that suits the image size", ResNetSettings, build_resnet18),
-    "resnet34": Entry("ResNet-34 with a stem that suits the image size", ResNetSettings, build_resnet34),
-    "swin-t": Entry("Swin-T for 224x224 images (needs transformers)", SwinTinySettings, build_swin_tiny),
-    "swin-nano": Entry("small Swin for 8 to 64 pixels (needs transformers)", SwinNanoSettings, build_swin_nano),
-    "vit": Entry("vision transformer, small by default (needs transformers)", VitSettings, build_vit),
-    "cnn": Entry("small convolutional network with batch norm, quick on a CPU", CnnSettings, build_cnn),
-    "mlp": Entry("multi-layer perceptron for feature vectors or flattened images", MlpSettings, build_mlp),
+RESNET, SMALL = Defaults(recipe="resnet18"), Defaults(recipe="digits")
+SWIN, SMALL_SWIN = Defaults("swin", "swin-t", "swin"), Defaults("swin", "swin-small", "swin-small")
+CATALOGUE: Mapping[str, Architecture] = {
+    "resnet18": Architecture("ResNet-18 with a stem that suits the image size", ResNetSettings, build_resnet, RESNET),
+    "resnet34": Architecture("ResNet-34 with a stem that suits the image size", ResNetSettings, build_resnet, RESNET),
+    "swin-t": Architecture("Swin-T for 224x224 images (needs transformers)", SwinTinySettings, build_swin_tiny, SWIN),
+    "swin-nano": Architecture(
+        "small Swin for 8 to 64 pixels (needs transformers)", SwinNanoSettings, build_swin_nano, SMALL_SWIN
+    ),
+    "vit": Architecture(
+        "vision transformer, small by default (needs transformers)", VitSettings, build_vit, SMALL_SWIN
+    ),
+    "cnn": Architecture("small convolutional network with batch norm, quick on a CPU", CnnSettings, build_cnn, SMALL),
+    "mlp": Architecture(
+        "multi-layer perceptron for feature vectors or flattened images",
+        MlpSettings,
+        build_mlp,
+        SMALL,
+        images_only=False,
+    ),
 }
+HF = Architecture(
+    "image classifier of a local directory or the Hugging Face hub",
+    HfSettings,
+    build_hf,
+    Defaults("swin", "swin-small"),
+    images_only=False,
+)
 HF_NAME, USER_NAME = "hf:PATH", "module:function"
 
 
@@ -63,19 +73,24 @@ class ModelSpec:
     def describe(self) -> dict[str, Any]:
         """All that defines the model before training, as JSON for the content key.
 
-        `ModelSpec(d["name"], d["settings"])` gives the model back. Models from outside are described by the digests
-        of their files: the function's source file; config and, if loaded, weights.
+        `ModelSpec(d["name"], d["settings"])` gives the model back. The code that builds it is there as a digest, of
+        regun's modules or of the user's file; so are the configuration and weights of a model from outside.
         """
-        if self.name.startswith("hf:"):
-            options = bind(HfSettings, self.settings, self.name)
-            return {"name": self.name, "settings": _plain(options), **describe_hf(self.name[3:], options)}
-        if ":" in self.name:
+        if is_code(self.name):
             model = find_user_model(self.name, self.settings)
-            settings = {key: _as_value(value) for key, value in model.arguments.items()}
-            return {"name": self.name, "settings": settings, "source": model.digest()}
-        entry = _entry(self.name)
-        options = bind(entry.settings, self.settings, self.name)
-        return {"name": self.name, "version": entry.version, "settings": _plain(options)}
+            user_defaults(self.name)  # refused here, with all else that is wrong
+            settings = {key: _as_value(value) for key, value in model.settings.items()}
+            return {"name": self.name, "settings": settings, "source": source_digest(model.function, self.name)}
+        record = _architecture(self.name)
+        options = bind(record.settings, self.settings, self.name)
+        files = describe_hf(self.name, options) if isinstance(options, HfSettings) else {}
+        settings = {f.name: _as_value(vars(options)[f.name]) for f in dataclasses.fields(options)}
+        return {"name": self.name, "settings": settings, **files, "code": code_digest(record.build.__module__)}
+
+
+def defaults_of(name: str) -> Defaults:
+    """Family, recipe and input pipeline that go with a model; a name that cannot be read is refused."""
+    return user_defaults(name) if is_code(name) else _architecture(name).defaults
 
 
 def build_model(spec: ModelSpec, num_classes: int, image_size: ImageSize | None, seed: int) -> nn.Module:
@@ -87,9 +102,9 @@ def build_model(spec: ModelSpec, num_classes: int, image_size: ImageSize | None,
     >>> build_model(ModelSpec("mlp"), 10, (1, 8, 8), seed=0)(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
     """
-    check_shapes(num_classes, image_size)
+    _check_shapes(num_classes, image_size)
     with isolated(seed):  # a block of its own: what an import draws must not shift the weights
-        build = _builder(spec)
+        build = _builder(spec, image_size)
     with isolated(seed):
         model = build(num_classes, image_size)
         if ":" in spec.name:
@@ -117,36 +132,46 @@ class ModelHelp:
 
 def models_help() -> tuple[ModelHelp, ...]:
     """What can be given as a model's name, with every setting, as data to be printed."""
-    known = [ModelHelp(name, entry.summary, _settings_help(entry.settings)) for name, entry in CATALOGUE.items()]
-    return (
-        *known,
-        ModelHelp(HF_NAME, "image classifier of a local directory or the Hugging Face hub", _settings_help(HfSettings)),
-        ModelHelp(USER_NAME, "your own: also path/to/file.py:function; called with num_classes=K and its settings", ()),
-    )
+    known = [
+        ModelHelp(name, record.about, _settings_help(record.settings))
+        for name, record in {**CATALOGUE, HF_NAME: HF}.items()
+    ]
+    own = "your own: also path/to/file.py:function; called with num_classes=K and its settings"
+    return (*known, ModelHelp(USER_NAME, own, ()))
 
 
-def _builder(spec: ModelSpec) -> Callable[[int, ImageSize | None], nn.Module]:
-    if spec.name.startswith("hf:"):
-        return partial(build_hf, spec.name[3:], bind(HfSettings, spec.settings, spec.name))
-    if ":" in spec.name:
-        return find_user_model(spec.name, spec.settings).build
-    entry = _entry(spec.name)
-    return partial(entry.build, bind(entry.settings, spec.settings, spec.name))
-
-
-def _entry(name: str) -> Entry:
+def _architecture(name: str) -> Architecture:
+    if name.startswith(PREFIX):
+        return HF
     if name not in CATALOGUE:
         raise SettingsError([unknown("model", name, [*CATALOGUE, HF_NAME, USER_NAME])])
     return CATALOGUE[name]
 
 
+def _builder(spec: ModelSpec, image_size: ImageSize | None) -> Callable[[int, ImageSize | None], nn.Module]:
+    if is_code(spec.name):
+        return partial(build_user_model, find_user_model(spec.name, spec.settings))
+    record = _architecture(spec.name)
+    options = bind(record.settings, spec.settings, spec.name)
+    if record.images_only and image_size is None:
+        raise RegunError(
+            f"{spec.name} works on images, but the data has no image size (got None). "
+            "Give image_size=(channels, height, width), or use the model 'mlp' for feature vectors."
+        )
+    return partial(record.build, spec.name, options)
+
+
+def _check_shapes(num_classes: int, image_size: ImageSize | None) -> None:
+    """Refuse fewer than two classes and sizes that are not three positive numbers."""
+    if num_classes < 2:
+        raise RegunError(f"num_classes is {num_classes}; a classifier needs at least 2 classes.")
+    if image_size is not None and (len(image_size) != 3 or min(image_size) < 1):
+        raise RegunError(f"image_size is {image_size}; give (channels, height, width), all at least 1.")
+
+
 def _settings_help(settings: type[Any]) -> tuple[SettingHelp, ...]:
     fields = dataclasses.fields(settings)
     return tuple(SettingHelp(f.name, str(_as_value(f.default)).lower(), str(f.metadata["help"])) for f in fields)
-
-
-def _plain(options: Any) -> dict[str, Value]:
-    return {f.name: _as_value(vars(options)[f.name]) for f in dataclasses.fields(options)}
 
 
 def _as_value(value: Any) -> Value:

@@ -11,10 +11,11 @@ from safetensors import SafetensorError
 from torch import nn
 
 from regun.errors import RegunError
-from regun.models.shapes import ImageSize
+from regun.models.record import ImageSize
 from regun.models.wrap import Logits, silent_transformers
 from regun.settings import check, setting
 
+PREFIX = "hf:"
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 FILES = ["config.json", "model*.safetensors", "model.safetensors.index.json"]
 
@@ -30,12 +31,12 @@ class HfSettings:
 
 
 def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """The classifier at `name` with a head of `num_classes` outputs; a head of another size is drawn afresh."""
+    """The classifier `hf:PATH_OR_NAME` with a head of `num_classes` outputs; a head of another size is drawn afresh."""
     folder = _locate(name)
     if settings.pretrained:
         _weight_files(name, folder)
     try:
-        with silent_transformers(f"hf:{name}") as transformers:
+        with silent_transformers(name) as transformers:
             config = transformers.AutoConfig.from_pretrained(
                 folder, num_labels=num_classes, trust_remote_code=False, local_files_only=True
             )
@@ -85,9 +86,10 @@ def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: i
 
 def _locate(name: str) -> Path:
     """The local directory of a model; a name on the hub is downloaded (or taken from the local cache) first."""
-    folder = Path(name).expanduser()
+    place = name.removeprefix(PREFIX)
+    folder = Path(place).expanduser()
     if not folder.is_dir():
-        folder = _download(name)
+        folder = _download(place)
     if not (folder / "config.json").is_file():
         raise RegunError(f"{folder} has no config.json. Give a directory written by save_pretrained.")
     return folder
@@ -99,7 +101,7 @@ def _download(name: str) -> Path:
             f"there is no directory {name!r} to load a model from. Write hf:PATH with an existing directory, "
             "or hf:OWNER/NAME for a model of the Hugging Face hub."
         )
-    with silent_transformers(f"hf:{name}"):
+    with silent_transformers(PREFIX + name):
         try:
             hub = importlib.import_module("huggingface_hub")
             return Path(hub.snapshot_download(name, allow_patterns=FILES))
@@ -125,7 +127,7 @@ def _check_channels(name: str, config: Any, image_size: ImageSize | None) -> Non
     channels: object = config.to_dict().get("num_channels")
     if image_size is not None and isinstance(channels, int) and channels != image_size[0]:
         raise RegunError(
-            f"hf:{name} takes images of {channels} channels, but the data has {image_size[0]} "
+            f"{name} takes images of {channels} channels, but the data has {image_size[0]} "
             f"(image_size {image_size}). Convert the images, or choose another model."
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regun.models.shapes import ImageSize, require_image
+from regun.models.record import ImageSize
 from regun.settings import check, setting
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
@@ -79,18 +79,9 @@ class ResNet(nn.Module):
         return self.fc(torch.mean(x, dim=(2, 3)))
 
 
-def build_resnet18(settings: ResNetSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """ResNet-18; with 10 classes and the CIFAR stem it has 11,173,962 parameters."""
-    return _build("resnet18", settings, num_classes, image_size)
-
-
-def build_resnet34(settings: ResNetSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """ResNet-34."""
-    return _build("resnet34", settings, num_classes, image_size)
-
-
-def _build(name: str, settings: ResNetSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    channels, height, width = require_image(name, image_size)
+def build_resnet(name: str, settings: ResNetSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
+    """ResNet-18 or ResNet-34; the first has 11,173,962 parameters with 10 classes and the CIFAR stem."""
+    channels, height, width = image_size
     stem = _stem_for(max(height, width)) if settings.stem == "auto" else settings.stem
     return ResNet(DEPTHS[name], channels, settings.width, stem, num_classes)
 

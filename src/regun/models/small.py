@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError
-from regun.models.shapes import ImageSize, require_image
+from regun.models.record import ImageSize
 from regun.settings import check, setting
 
 
@@ -50,13 +50,13 @@ class Cnn(nn.Module):
         return self.head(torch.mean(self.features(x), dim=(2, 3)))
 
 
-def build_cnn(settings: CnnSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+def build_cnn(name: str, settings: CnnSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
     """Two stages up to 16 pixels (the 8x8 digits), three above."""
-    channels, height, width = require_image("cnn", image_size)
+    channels, height, width = image_size
     return Cnn(channels, settings.width, 2 if max(height, width) <= 16 else 3, num_classes)
 
 
-def build_mlp(settings: MlpSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+def build_mlp(name: str, settings: MlpSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
     """Linear layers with ReLU between, on feature vectors or on flattened images."""
     units = _count_features(settings.features, image_size)
     layers: list[nn.Module] = [nn.Flatten()]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError, SettingsError
-from regun.models.shapes import ImageSize, require_image
+from regun.models.record import ImageSize
 from regun.models.wrap import Logits, silent_transformers
 from regun.settings import check, setting
 
@@ -65,22 +65,20 @@ class MeanPool(nn.Module):
         return torch.mean(x, dim=-1, keepdim=True)
 
 
-def build_swin_tiny(settings: SwinTinySettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+def build_swin_tiny(name: str, settings: SwinTinySettings, num_classes: int, size: ImageSize) -> nn.Module:
     """Swin-T for 224 pixels: patch 4, window 7, 96 channels; with 200 classes it has 27,673,154 parameters."""
-    size = require_image("swin-t", image_size)
     shape = _Shape(patch=4, window=7, embed_dim=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24))
-    _check_fit("swin-t", shape, size, "It is made for 224x224: resize the images, or use the model 'swin-nano'.")
-    return _build("swin-t", shape, settings.drop_path, num_classes, size)
+    _check_fit(name, shape, size, "It is made for 224x224: resize the images, or use the model 'swin-nano'.")
+    return _build(name, shape, settings.drop_path, num_classes, size)
 
 
-def build_swin_nano(settings: SwinNanoSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+def build_swin_nano(name: str, settings: SwinNanoSettings, num_classes: int, size: ImageSize) -> nn.Module:
     """A small Swin whose patch (at least 2, for a grid of at most 16x16) and window (at most 7) fit the image."""
-    size = require_image("swin-nano", image_size)
     patch = settings.patch or max(2, math.ceil(max(size[1:]) / 16))
     window = settings.window or _window_for(_grids(size, patch, len(settings.depths)))
     shape = _Shape(patch, window, settings.embed_dim, settings.depths, settings.heads)
-    _check_fit("swin-nano", shape, size, "Use larger images, a smaller patch, a smaller window or fewer depths.")
-    return _build("swin-nano", shape, settings.drop_path, num_classes, size)
+    _check_fit(name, shape, size, "Use larger images, a smaller patch, a smaller window or fewer depths.")
+    return _build(name, shape, settings.drop_path, num_classes, size)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regun.errors import RegunError, SettingsError
-from regun.models.shapes import ImageSize, require_image
+from regun.models.record import ImageSize
 from regun.models.wrap import Logits, silent_transformers
 from regun.settings import check, setting
 
@@ -27,16 +27,16 @@ class VitSettings:
             raise SettingsError([f"vit.dim is {self.dim}; give a multiple of vit.heads, which is {self.heads}."])
 
 
-def build_vit(settings: VitSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
+def build_vit(name: str, settings: VitSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
     """Patches to tokens, a class token, pre-norm blocks, a linear head on the class token."""
-    channels, height, width = require_image("vit", image_size)
+    channels, height, width = image_size
     patch = settings.patch or _patch_for(height, width)
     if height % patch or width % patch or patch == max(height, width):
         raise RegunError(
-            f"vit cannot cut an image of {height}x{width} pixels into patches of {patch}x{patch}. "
+            f"{name} cannot cut an image of {height}x{width} pixels into patches of {patch}x{patch}. "
             "Set vit.patch to a divisor of both sides, or resize the images."
         )
-    with silent_transformers("vit") as transformers:
+    with silent_transformers(name) as transformers:
         config = transformers.ViTConfig(
             image_size=(height, width),
             patch_size=patch,

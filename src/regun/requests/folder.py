@@ -2,13 +2,16 @@
 
 <root>/ledger.jsonl          the only word on what has happened; its last line is the commit
 <root>/requests/0001/        receipt.json, receipt.html, request.json, risks.csv, model.safetensors
-<root>/tmp/, <root>/.lock    a request being written, and who is writing
-<root>/leftover/             finished folders whose line never made it into the ledger
+<root>/.regun-lock           who is writing
+<root>/.regun-new-...        a request being written
+<root>/.regun-aside-...      finished folders whose line never made it into the ledger
+
+Nothing else is ever written, moved or removed, and only what regun can prove to have made is moved or removed.
 """
 
 import hashlib
 import os
-import shutil
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,15 +20,21 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from regun.errors import RegunError, StoreError
-from regun.requests.ledger import Entry, Ledger, append, drop_torn_line, end_line, read_ledger, refuse_damaged
-
-MODEL, RECEIPT, PAGE, REQUEST, RISKS = (
-    "model.safetensors",
-    "receipt.json",
-    "receipt.html",
-    "request.json",
-    "risks.csv",
+from regun.requests.ledger import (
+    LEDGER,
+    Ledger,
+    LedgerLine,
+    add_bytes,
+    append,
+    drop_torn_line,
+    read_ledger,
+    refuse_damaged,
 )
+from regun.requests.seal import changes, read_receipt
+
+MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
+FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS)
+_NUMBER = re.compile("[0-9]{4,}")
 
 
 @dataclass(frozen=True)
@@ -36,41 +45,54 @@ class Folder:
 
     @property
     def ledger(self) -> Path:
-        return self.root / "ledger.jsonl"
+        return self.root / LEDGER
+
+    @property
+    def requests(self) -> Path:
+        return self.root / "requests"
 
     def request(self, number: int) -> Path:
-        return self.root / "requests" / f"{number:04d}"
+        return self.requests / f"{number:04d}"
 
-    def read(self, entry: Entry, name: str) -> bytes:
+    def read(self, line: LedgerLine, name: str) -> bytes:
         """A file of a finished request, refused unless it is the one that the ledger names."""
-        path = self.request(entry.number) / name
+        path = self.request(line.number) / name
         try:
             content = path.read_bytes()
         except OSError as fault:
             raise StoreError(f"{path} cannot be read ({fault.strerror or fault}); restore it from a copy.") from None
-        if hashlib.sha256(content).hexdigest() != entry.files.get(name):
-            raise StoreError(f"{path} is not the file that line {entry.number} of the ledger names; restore it.")
+        if hashlib.sha256(content).hexdigest() != line.files.get(name):
+            raise StoreError(f"{path} is not the file that line {line.number} of the ledger names; restore it.")
         return content
 
-    def whole(self, entry: Entry) -> bool:
-        """Whether every file that an entry names is there, as it was written."""
+    def whole(self, line: LedgerLine) -> bool:
+        """Whether every file that a line names is there, as it was written."""
         try:
-            for name in entry.files:
-                self.read(entry, name)
+            for name in line.files:
+                self.read(line, name)
         except StoreError:
             return False
         return True
 
+    def numbered(self) -> list[Path]:
+        """What stands among the requests under a number."""
+        found = self.requests.iterdir() if self.requests.is_dir() else ()
+        return sorted((path for path in found if _NUMBER.fullmatch(path.name)), key=lambda path: int(path.name))
+
+    def aside(self) -> list[Path]:
+        """Finished requests that were put aside, since the ledger had no line for them."""
+        return sorted(path.parent for path in self.root.glob(f".regun-aside-*/{RECEIPT}"))
+
 
 @contextmanager
-def opened(root: Path) -> Generator[tuple[Folder, Ledger, list[str]]]:
+def opened(root: Path, into_existing: bool = False) -> Generator[tuple[Folder, Ledger, list[str]]]:
     """The folder, its checked ledger and what had to be cleared up; nobody else writes while it is open."""
     folder = Folder(root.resolve())
+    refuse_foreign(folder, read_ledger(folder.ledger), into_existing)
     with _writing(folder):
-        for path in (folder.root / "requests", folder.root / "tmp"):
-            path.mkdir(parents=True, exist_ok=True)
+        folder.requests.mkdir(parents=True, exist_ok=True)
         try:
-            held = FileLock(folder.root / ".lock").acquire(timeout=0)
+            held = FileLock(folder.root / ".regun-lock").acquire(timeout=0)
         except Timeout:
             raise RegunError(f"another regun forget is at work in {root}; wait until it has ended.") from None
     with held:
@@ -79,22 +101,46 @@ def opened(root: Path) -> Generator[tuple[Folder, Ledger, list[str]]]:
         yield folder, *found
 
 
-def commit(folder: Folder, entry: Entry, files: Mapping[str, bytes]) -> Path:
+def refuse_foreign(folder: Folder, ledger: Ledger, into_existing: bool = False) -> None:
+    """Raise where writing could meet something of the user's: links, a damaged ledger, a folder of other things."""
+    root = folder.root
+    for path in (folder.ledger, folder.requests, root / ".regun-lock", folder.request(ledger.count + 1)):
+        if path.is_symlink():
+            raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
+    refuse_damaged(ledger, folder.ledger)
+    foreign = [] if ledger.lines or into_existing else _foreign(folder)
+    if foreign:
+        raise RegunError(
+            f"{root} holds other things ({len(foreign):,}; the first is {min(foreign)!r}) and no ledger of regun's; "
+            f"name a new or an empty folder, or say --into-existing to write beside them."
+        )
+
+
+def _foreign(folder: Folder) -> list[str]:
+    """Names in the folder that regun gives to nothing."""
+    try:
+        found = [path.name for path in folder.root.iterdir()] if folder.root.is_dir() else []
+        inside = [path.name for path in folder.requests.iterdir()] if folder.requests.is_dir() else []
+    except OSError as fault:
+        raise RegunError(f"cannot look into {folder.root}: {fault.strerror or fault}. Name another folder.") from None
+    own = (LEDGER, folder.requests.name)
+    foreign = [name for name in found if name not in own and not name.startswith(".regun-")]
+    return foreign + [f"requests/{name}" for name in inside if not _NUMBER.fullmatch(name)]
+
+
+def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path:
     """Write a request's folder whole, put it in place, then add its line: with the line it has happened, not before."""
-    temporary, place = folder.root / "tmp" / f"{entry.number:04d}", folder.request(entry.number)
+    temporary, place = _private(folder, "new", line.number), folder.request(line.number)
     with _writing(folder):
         temporary.mkdir()
         for name, content in files.items():
-            with (temporary / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            _write(temporary / name, content, 0o666 if name == MODEL else 0o600)
         _sync(temporary)
-        folder.ledger.touch()  # from now on, finished folders beside no ledger mean that it was lost
+        add_bytes(folder.ledger, b"")  # from now on, finished folders beside no ledger mean that it was lost
         _sync(folder.root)
         os.replace(temporary, place)
         _sync(place.parent)
-        append(folder.ledger, entry)
+        append(folder.ledger, line)
         _sync(folder.root)
     return place
 
@@ -111,43 +157,82 @@ def _writing(folder: Folder) -> Generator[None]:
 
 
 def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
-    """The ledger after what a killed run left behind was put away, and what that was."""
+    """The ledger after what a killed run left behind was put away, and what that was; first all that is refused."""
     ledger, notes = read_ledger(folder.ledger), list[str]()
     refuse_damaged(ledger, folder.ledger)
     if ledger.unended is not None and folder.whole(ledger.unended):
-        end_line(folder.ledger)
+        add_bytes(folder.ledger, b"\n")
         ledger = read_ledger(folder.ledger)
-        notes.append(f"line {len(ledger.entries)} of the ledger lacked only its newline; it is added, the line counts")
+        notes.append(f"line {ledger.count} of the ledger lacked only its newline; it is added, the line counts")
     _refuse_lost_lines(folder, ledger)
+    unfinished = folder.request(ledger.count + 1)
+    if unfinished.exists():
+        place = _private(folder, "aside", ledger.count + 1)
+        os.replace(unfinished, place)
+        notes.append(f"requests/{unfinished.name} has no line in the ledger and never took effect; it is now {place}")
     if ledger.torn:
-        drop_torn_line(folder.ledger, ledger.torn)
+        drop_torn_line(folder.ledger, len(ledger.torn))
         notes.append("an earlier run was stopped while adding its line to the ledger; the unfinished line is removed")
-    for path in (folder.root / "tmp").iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        notes.append("an earlier run was stopped before it had written its results; they are removed")
-    for path in without_line(folder, ledger):
-        place = folder.root / "leftover" / f"{path.name}-{os.urandom(4).hex()}"
-        place.parent.mkdir(exist_ok=True)
-        os.replace(path, place)
-        notes.append(f"requests/{path.name} has no line in the ledger and never took effect; it is now {place}")
+    for path in folder.root.glob(".regun-new-*"):
+        if _is_private(path) and _removed(path):
+            notes.append("an earlier run was stopped before it had written its results; they are removed")
     return ledger, notes
-
-
-def without_line(folder: Folder, ledger: Ledger) -> list[Path]:
-    """What stands among the requests and has no line in the ledger."""
-    known, place = {folder.request(entry.number).name for entry in ledger.entries}, folder.root / "requests"
-    return sorted(path for path in place.iterdir() if path.name not in known) if place.is_dir() else []
 
 
 def _refuse_lost_lines(folder: Folder, ledger: Ledger) -> None:
     """A killed run leaves at most the next request without a line, beside a ledger; anything else is a lost line."""
-    following = folder.request(len(ledger.entries) + 1).name if folder.ledger.exists() else ""
-    lost = [path for path in without_line(folder, ledger) if path.is_dir() and path.name != following]
+    following = folder.request(ledger.count + 1)
+    without = [path for path in folder.numbered() if not 1 <= int(path.name) <= ledger.count]
+    for path in without:
+        if not _is_request(path):
+            raise RegunError(f"{path} is not a request that regun has written; move it away. Nothing was done.")
+    lost = [path for path in without if path != following or not folder.ledger.exists()]
     if lost:
         raise RegunError(
             f"{lost[-1]} is a finished request and the ledger {folder.ledger} has no line for it: the ledger was lost "
-            f"or cut short after {len(ledger.entries)} lines. Nothing was done; restore the ledger from a copy."
+            f"or cut short after {ledger.count} lines. Nothing was done; restore the ledger from a copy."
         )
+
+
+def _is_request(path: Path) -> bool:
+    """Whether regun wrote this folder: an intact receipt of this number, and no file of any other name."""
+    try:
+        names = {child.name for child in path.iterdir()} if not path.is_symlink() else {""}
+        receipt, content = read_receipt(path / RECEIPT)
+        numbered = f"{receipt['ledger']['number']:04d}" == path.name
+    except (OSError, RegunError, TypeError, KeyError, ValueError):
+        return False
+    return names <= set(FILES) and numbered and not changes(receipt, content)
+
+
+def _private(folder: Folder, what: str, number: int) -> Path:
+    """A new name of regun's own, which ends in the digest of its beginning: nobody else has given such a name."""
+    start = f".regun-{what}-{number:04d}-{os.urandom(8).hex()}"
+    return folder.root / f"{start}-{hashlib.sha256(start.encode()).hexdigest()[:16]}"
+
+
+def _is_private(path: Path) -> bool:
+    start, _, proof = path.name.rpartition("-")
+    return hashlib.sha256(start.encode()).hexdigest()[:16] == proof and path.is_dir() and not path.is_symlink()
+
+
+def _removed(path: Path) -> bool:
+    """Remove an unfinished folder, by the names that regun writes; one that holds anything else stays."""
+    children = list(path.iterdir())
+    if any(child.name not in FILES or child.is_symlink() or not child.is_file() for child in children):
+        return False
+    for child in children:
+        child.unlink()
+    path.rmdir()
+    return True
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """A new file, on disk; what names people is for its owner alone from the first moment."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

@@ -10,29 +10,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 from torch import nn
 
-from regun.errors import DataError, RegunError
-from regun.evaluate import Evaluation
+from regun.errors import DataError, RegunError, SettingsError
 from regun.methods import get_method
 from regun.methods.retrain import reset
-from regun.requests.attempt import Attempt, Bench, leave_as_it_is, settings_of, try_method
-from regun.requests.folder import MODEL, PAGE, RECEIPT, REQUEST, RISKS, Folder, commit, opened
-from regun.requests.ids import Asked
-from regun.requests.judge import Judges, drops, facts, judges_for, rehearsal
-from regun.requests.ledger import Entry, Ledger, read_ledger, refuse_damaged
-from regun.requests.naming import Naming
-from regun.requests.page import page
-from regun.requests.plan import Plan, make_plan
-from regun.requests.project import Case, Project, open_case
-from regun.requests.receipt import Receipt, seal, written
+from regun.requests.folder import MODEL, PAGE, RECEIPT, REQUEST, RISKS, Folder, commit, opened, refuse_foreign
+from regun.requests.ids import Asked, Naming
+from regun.requests.judge import Attempt, Judge, judge_for, leave_as_it_is, rehearsal, settings_of, try_method
+from regun.requests.ledger import Ledger, LedgerLine, add_witness, read_ledger, read_witness, refuse_cut
+from regun.requests.plan import RequestPlan, make_plan
+from regun.requests.project import Case, Project, no_exit, open_case
+from regun.requests.receipt import in_the_clear, request_file, risk_file, sections
 from regun.requests.rule import Rule, default_rule, read_rule
-from regun.requests.sections import Work, request_file, risk_file, sections
-from regun.requests.signing import refuse_bad_key
+from regun.requests.seal import Receipt, refuse_bad_key, seal, written
+from regun.show.numbers import names
+from regun.show.receipt import page
 from regun.store import state_digest, weights_bytes
 from regun.training.job import Epoch
+
+MOST_RESAMPLES = 1_000_000
+USERS = "code of the project (its model, its data or its method)"
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,36 @@ class Options:
     bootstrap: int = 1000
     sign: Path | None = None
     naming: Naming = field(default_factory=Naming)
+    witness: Path | None = None
+    """A file that gets the hash of the ledger's last line and is kept elsewhere; all it holds must be in the ledger."""
+    into_existing: bool = False
+    """Whether to write into a folder that holds other things."""
     ignore_unknown: bool = False
     check_content: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.bootstrap <= MOST_RESAMPLES:
+            raise SettingsError([f"bootstrap is {self.bootstrap}; give 0 to {MOST_RESAMPLES:,} resamples."])
+
 
 @dataclass(frozen=True)
-class Watch:
-    """What to tell the person who waits: the plan, notes, and epochs."""
+class Prepared:
+    """A request that has been checked as far as it can be without working on it; `specs` are the methods to try."""
 
-    on_plan: Callable[[Plan], None] = lambda plan: None
-    on_note: Callable[[str], None] = lambda note: None
-    on_epoch: Callable[[Epoch], None] = lambda epoch: None
+    case: Case
+    asked: Asked
+    options: Options
+    specs: tuple[str, ...]
+    rule: Rule
+    plan: RequestPlan
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a request; without a folder there was nothing to do."""
+    """What became of a request, and the hash of the ledger's last line; without a folder there was nothing to do."""
 
-    plan: Plan
+    plan: RequestPlan
+    tip: str
     folder: Path | None = None
     receipt: Receipt | None = None
 
@@ -72,76 +85,63 @@ class Done:
         return self.receipt is None or bool(self.receipt["acceptance"]["accepted"])
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A request that has been checked as far as it can be without working on it."""
-
-    case: Case
-    asked: Asked
-    root: Path
-    options: Options
-    method: str
-    rule: Rule
-    plan: Plan
-
-
+@no_exit(USERS)
 def prepare(project: Project, asked: Asked, out: Path, options: Options | None = None) -> Prepared:
     """Check everything and plan; writes nothing."""
-    options = options or Options()
-    spec = options.method or project.method
-    for text in (spec, *([options.fallback] if options.fallback else [])):
-        name, preset, settings = settings_of(text, project)
+    options, folder = options or Options(), Folder(out.resolve())
+    given = (project.method if options.method is None else options.method, options.fallback)
+    specs = tuple(spec for spec in given if spec is not None)
+    for spec in specs:
+        name, preset, settings = settings_of(spec, project)
         get_method(name).configure(settings, preset)
     if options.sign is not None:
         refuse_bad_key(options.sign)
     case = open_case(project, check_content=options.check_content)
-    rule = read_rule(options.accept or project.accept or default_rule(case.sets))
-    folder = Folder(out.resolve())
+    rule = next(text for text in (options.accept, project.accept, default_rule(case.sets)) if text is not None)
     ledger = read_ledger(folder.ledger)
-    refuse_damaged(ledger, folder.ledger)
-    ready = Prepared(case, asked, out, options, spec, rule, make_plan(case, asked, folder, ledger, options.naming))
-    if len(ready.plan.new):
+    refuse_foreign(folder, ledger, options.into_existing)
+    refuse_cut(ledger, read_witness(options.witness), folder.ledger)
+    plan = make_plan(case, asked, folder, ledger, options.naming)
+    ready = Prepared(case, asked, options, specs, read_rule(rule), plan)
+    if len(plan.new):
         _refuse_what_cannot_work(ready)
     return ready
 
 
-def _refuse_what_cannot_work(ready: Prepared) -> None:
-    """What the methods need and the rule names, before any work: a plan that is shown can be carried out."""
-    project, plan = ready.case.project, ready.plan
-    for text in (ready.method, *([ready.options.fallback] if ready.options.fallback else [])):
-        method = get_method(settings_of(text, project)[0])
-        if method.needs.heldout and not len(plan.kept.get("heldout", ())):
-            raise RegunError(
-                f"{method.title} needs a held-out set, labelled examples the model was never trained on; give the "
-                f"project heldout=..., or use a method without it: finetune, neggrad_plus, salun, ssd, ..."
-            )
-        if method.needs.fresh_model and project.rebuild is None:
-            reset(project.model, 0)
-    if project.retrained is None:  # its models bring numbers of their own; the run asks them before its work
-        ready.rule.judge(rehearsal(plan, ready.case, ready.options.bootstrap))
-
-
+@no_exit(USERS)
 def forget(
-    project: Project, asked: Asked, out: Path, options: Options | None = None, watch: Watch | None = None
+    project: Project,
+    asked: Asked,
+    out: Path,
+    options: Options | None = None,
+    *,
+    on_plan: Callable[[RequestPlan], None] = lambda plan: None,
+    on_note: Callable[[str], None] = lambda note: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Done:
     """Carry a request out; see `Options` for what can be chosen and `Done` for what comes back.
 
     >>> done = regun.forget(project, regun.asked_of(["b-12"]), Path("requests"))  # doctest: +SKIP
     """
-    watch = watch or Watch()
     ready = prepare(project, asked, out, options)
-    watch.on_plan(ready.plan)
+    plan, options = ready.plan, ready.options
+    on_plan(plan)
     refuse_unknown(ready)
-    if ready.plan.empty:
-        return Done(ready.plan)
-    with opened(out) as (folder, ledger, notes):
+    if plan.empty:
+        return Done(plan, plan.tip)
+    clear = in_the_clear(plan, options.naming)
+    if clear:
+        on_note(f"the salt hides ids and requesters; {names(clear)} are written as they were given")
+    with opened(out, options.into_existing) as (folder, ledger, notes):
         for note in notes:
-            watch.on_note(note)
-        plan = ready.plan
+            on_note(note)
+        refuse_cut(ledger, read_witness(options.witness), folder.ledger)
+        if options.witness is not None:
+            add_witness(options.witness, 0, "")  # whether it can be written, before the work
         if ledger.tip != plan.tip:  # somebody else's request has gone through since
-            plan = make_plan(ready.case, asked, folder, ledger, ready.options.naming)
-            watch.on_plan(plan)
-        return Done(plan) if plan.empty else _carry_out(ready, plan, folder, ledger, watch)
+            plan = make_plan(ready.case, asked, folder, ledger, options.naming)
+            on_plan(plan)
+        return Done(plan, plan.tip) if plan.empty else _carry_out(ready, plan, folder, ledger, on_note, on_epoch)
 
 
 def refuse_unknown(ready: Prepared) -> None:
@@ -155,96 +155,107 @@ def refuse_unknown(ready: Prepared) -> None:
         )
 
 
-def current_model(project: Project, folder: Folder, ledger: Ledger) -> nn.Module:
-    """A copy of the project's model with the weights that the ledger says are current."""
+def history(out: Path) -> Sequence[LedgerLine]:
+    """Every request of a folder, in order."""
+    return read_ledger(Folder(out.resolve()).ledger).lines
+
+
+def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn.Module:
+    """A copy of the project's model with the weights that a request led to; as it is without a request."""
     model = copy.deepcopy(project.model)
-    if ledger.accepted:
-        model.load_state_dict(safetensors.torch.load(folder.read(ledger.accepted[-1], MODEL)))
+    if line is not None:
+        model.load_state_dict(safetensors.torch.load(folder.read(line, MODEL)))
     return model
 
 
-def _carry_out(ready: Prepared, plan: Plan, folder: Folder, ledger: Ledger, watch: Watch) -> Done:
+def _refuse_what_cannot_work(ready: Prepared) -> None:
+    """What the methods need and the rule names, before any work: a plan that is shown can be carried out."""
+    case, plan = ready.case, ready.plan
+    for spec in ready.specs:
+        method = get_method(settings_of(spec, case.project)[0])
+        if method.needs.heldout and not len(plan.kept.get("heldout", ())):
+            raise RegunError(
+                f"{method.title} needs a held-out set, labelled examples the model was never trained on; give the "
+                f"project heldout=..., or use a method without it: finetune, neggrad_plus, salun, ssd, ..."
+            )
+        if method.needs.fresh_model and case.project.rebuild is None:
+            reset(case.project.model, 0)
+    if case.project.retrained is None:  # its models bring numbers of their own; the run asks them before its work
+        ready.rule.judge(rehearsal(case, plan, ready.rule, ready.options.bootstrap))
+
+
+def _carry_out(
+    ready: Prepared,
+    plan: RequestPlan,
+    folder: Folder,
+    ledger: Ledger,
+    on_note: Callable[[str], None],
+    on_epoch: Callable[[Epoch], None],
+) -> Done:
     case, options = ready.case, ready.options
-    current = current_model(case.project, folder, ledger)
+    current = model_after(case.project, folder, ledger.accepted[-1] if ledger.accepted else None)
+    attempts: list[Attempt] = []
     if len(plan.new):
-        bench = _bench(ready, plan, current, watch)
-        audited = bench.judges.audit(bench.before)
-        _refuse_unknown_numbers(bench, audited)
-        attempts = _attempts(ready.method, options.fallback, bench, watch)
+        judge = judge_for(case, plan, ready.rule, current, options.bootstrap, options.seed)
+        judge.findings(judge.audited, judge.drops(judge.before), "")  # a rule that names what no audit gives
     else:  # records the model never trained on: a line in the ledger keeps them out of every set
-        bench, audited = Bench(current, Judges(plan, case), ready.rule, {}, None, options.seed), {}
-        attempts = [leave_as_it_is(bench)]
-    state = attempts[-1].outcome.model.state_dict()
-    weights = {"before": bench.current.state_dict(), "after": state}
-    digests = {"base": plan.base, **{name: state_digest(some) for name, some in weights.items()}}
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    checked = [*(["ids"] if case.project.ids is not None else []), *(["content"] if options.check_content else [])]
-    rejected = sum(entry.request == plan.request and not entry.accepted for entry in ledger.entries)
-    signed = options.sign is not None
-    work = Work(bench, attempts, audited, options.naming, created, digests, signed, checked, rejected)
-    return _commit(work, weights_bytes(state), folder, options.sign)
-
-
-def _bench(ready: Prepared, plan: Plan, current: nn.Module, watch: Watch) -> Bench:
-    """What all attempts share; the first model's answers only where the project still has that model."""
-    case, options = ready.case, ready.options
-    judges = judges_for(plan, case, options.bootstrap, options.seed)
-    before = judges.signals(current)
-    first = None
-    if case.weights == plan.base:
-        same = state_digest(current.state_dict()) == plan.base
-        first = before if same else judges.signals(case.project.model)
-    return Bench(current, judges, ready.rule, before, first, options.seed, lambda epoch, _: watch.on_epoch(epoch))
-
-
-def _refuse_unknown_numbers(bench: Bench, audited: Mapping[str, Evaluation]) -> None:
-    """Judge the model as it is: a rule that names what no audit gives is found before the work, not after it."""
-    lost = drops(bench.before, bench.before, bench.first)
-    bench.rule.judge({scope: facts(found, lost) for scope, found in audited.items()})
-
-
-def _attempts(method: str, fallback: str | None, bench: Bench, watch: Watch) -> list[Attempt]:
-    tried: list[Attempt] = []
-    for spec in (method, *([fallback] if fallback else [])):
-        if tried:
-            watch.on_note(f"{tried[-1].spec} is rejected ({_first_failure(tried[-1])}); going on with {spec}")
-        tried.append(try_method(spec, bench))
-        if tried[-1].accepted:
+        judge, attempts = Judge(case, plan, ready.rule, seed=options.seed), [leave_as_it_is(current)]
+    for spec in ready.specs:
+        if attempts and attempts[-1].accepted:
             break
-    return tried
+        if attempts:
+            failed = next(finding for finding in attempts[-1].findings if not finding.passed)
+            on_note(f"{attempts[-1].spec} is rejected ({failed.condition}: {failed.why}); going on with {spec}")
+        attempts.append(try_method(spec, current, judge, on_epoch))
+    rejected = sum(line.request == plan.request and not line.accepted for line in ledger.lines)
+    done = _commit(ready, judge, attempts, state_digest(current.state_dict()), rejected, folder)
+    if options.witness is not None:
+        try:
+            add_witness(options.witness, plan.number, done.tip)
+        except RegunError as fault:  # the request has happened, whatever becomes of the note about it
+            on_note(f"{fault} Note the hash of line {plan.number} yourself: {done.tip}")
+    return done
 
 
-def _first_failure(attempt: Attempt) -> str:
-    failed = next(finding for finding in attempt.findings if not finding.passed)
-    return f"{failed.condition}: {failed.why}"
-
-
-def _commit(work: Work, weights: bytes, folder: Folder, key: Path | None) -> Done:
-    plan = work.plan
-    files = {MODEL: weights, REQUEST: request_file(plan, work.naming, work.case.ids_are), RISKS: risk_file(work)}
-    receipt = seal(sections(work, _digests(files)), key)
+def _commit(
+    ready: Prepared, judge: Judge, attempts: Sequence[Attempt], before: str, rejected: int, folder: Folder
+) -> Done:
+    case, plan, options, last = ready.case, judge.plan, ready.options, attempts[-1]
+    state = last.outcome.model.state_dict()
+    weights = {"base": plan.base, "before": before, "after": state_digest(state)}
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    files = {
+        MODEL: weights_bytes(state),
+        REQUEST: request_file(plan, options.naming, case.ids_are),
+        RISKS: risk_file(judge, last, options.naming),
+    }
+    parts: dict[str, Any] = sections(
+        judge,
+        attempts,
+        options.naming,
+        created=created,
+        rejected=rejected,
+        weights=weights,
+        checked=[*(["ids"] if case.project.ids is not None else []), *(["content"] if options.check_content else [])],
+        signed=options.sign is not None,
+        files=_digests(files),
+    )
+    receipt = seal(parts, options.sign)
     files |= {RECEIPT: written(receipt), PAGE: page(receipt).encode()}
-    entry = Entry(
+    line = LedgerLine(
         number=plan.number,
-        time=work.created,
-        status="accepted" if work.last.accepted else "rejected",
-        naming=work.naming.kind,
+        time=created,
+        status="accepted" if last.accepted else "rejected",
+        naming=options.naming.kind,
         request=plan.request,
-        base=work.digests["base"],
-        before=work.digests["before"],
-        after=work.digests["after"],
-        data=work.case.sets["train"].digest,
-        ids=work.case.ids_are,
+        **weights,
+        data=parts["data"]["sets"]["train"]["digest"],
+        ids=case.ids_are,
         files=_digests(files),
         previous=plan.tip,
     )
-    return Done(plan, commit(folder, entry, files), receipt)
+    return Done(plan, line.hash(), commit(folder, line, files), receipt)
 
 
 def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-
-
-def history(out: Path) -> Sequence[Entry]:
-    """Every request of a folder, in order."""
-    return read_ledger(Folder(out.resolve()).ledger).entries

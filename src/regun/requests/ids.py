@@ -1,22 +1,29 @@
-"""What somebody wants gone: lines of a CSV, JSON or text file."""
+"""What somebody wants gone: lines of a CSV, JSON or text file, and how their ids are written down."""
 
 import csv
+import hmac
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from regun.errors import DataError
+from regun.errors import DataError, RegunError
 
 COLUMNS = ("id", "reason", "requester", "date")
 LONGEST = 1000
 """Characters an id, a reason, a reference or a date may have."""
+LARGEST = 2**30
+"""Bytes of a file of ids that are read: some ten million ids."""
+SHORTEST_SALT, LARGEST_SECRET = 16, 1_000_000
+"""Bytes a salt must have (ids are few, so it alone keeps them from being found by trying), and a salt or key may."""
 
 
-class Line(NamedTuple):
+class AskedLine(NamedTuple):
     """One record to forget: its id, and why, for whom (a reference, not a name) and when it was asked."""
 
     id: str
@@ -29,7 +36,7 @@ class Line(NamedTuple):
 class Asked:
     """All lines of a request in their order, and the columns of the file that were not read."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[AskedLine, ...]
     ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,7 +48,7 @@ class Asked:
         if not (reason or requester or date):
             return self
         _refuse_long(reason, requester, date)
-        lines = (Line(one, r or reason, q or requester, d or date) for one, r, q, d in self.lines)
+        lines = (AskedLine(one, r or reason, q or requester, d or date) for one, r, q, d in self.lines)
         return replace(self, lines=tuple(lines))
 
 
@@ -49,19 +56,23 @@ def asked_of(ids: Sequence[str | int], *, reason: str = "", requester: str = "",
     """A request from ids in memory.
 
     >>> asked_of([7, "b-12"], requester="ticket 4711").lines[0]
-    Line(id='7', reason='', requester='ticket 4711', date='')
+    AskedLine(id='7', reason='', requester='ticket 4711', date='')
     """
     if isinstance(ids, str | bytes):
         raise DataError(f"ids is the single text {ids!r:.60}; give a list of ids.")
     _refuse_long(reason, requester, date)
-    lines = (Line(_id_text(one, f"id {n}"), reason, requester, date) for n, one in enumerate(ids, 1))
+    lines = (AskedLine(_id_text(one, f"id {n}"), reason, requester, date) for n, one in enumerate(ids, 1))
     return Asked(tuple(lines))
 
 
 def read_asked(path: Path) -> Asked:
     """The request in a file: `.csv` with a column id, `.json` with a list, anything else one id a line."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise DataError(f"{path} has more than {LARGEST:,} bytes; split the request into smaller files.")
+        text = content.decode("utf-8-sig")
     except OSError as fault:
         raise DataError(f"cannot read the ids of {path}: {fault.strerror or fault}. Name a file of ids.") from None
     except UnicodeDecodeError as fault:
@@ -75,15 +86,16 @@ def read_asked(path: Path) -> Asked:
         raise DataError(f"{path}: {fault}") from None
 
 
-def _read_text(text: str) -> Iterator[Line]:
+def _read_text(text: str) -> Iterator[AskedLine]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield Line(_short(line.strip(), f"line {number}"))
+            yield AskedLine(_short(line.strip(), f"line {number}"))
 
 
 def _read_csv(text: str) -> Asked:
     first = text.split("\n", 1)[0]
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
+    mark = ";" if ";" in first and "," not in first else ","
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
         head = [name.strip().lower() for name in next(rows, list[str]())]
         if head.count("id") != 1:
@@ -93,14 +105,14 @@ def _read_csv(text: str) -> Asked:
             )
         lines = tuple(_csv_lines(rows, head))
     except csv.Error as fault:
-        raise DataError(f"line {rows.line_num} is not CSV: {fault}.") from None
+        raise DataError(f"line {rows.line_num} is not CSV: {fault}. Is a quotation mark not closed?") from None
     return Asked(lines, tuple(name for name in head if name not in COLUMNS))
 
 
-def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[Line]:
+def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[AskedLine]:
     """A column that the file lacks, or a row that ends early, reads as empty; written for a million rows."""
     pick = itemgetter(*(head.index(name) if name in head else -1 for name in COLUMNS))
-    width, make = len(head), Line._make
+    width, make = len(head), AskedLine._make
     for row in rows:
         if not any(row):
             continue
@@ -135,7 +147,7 @@ def _read_json(text: str) -> Asked:
     return Asked(lines, tuple(sorted(keys)))
 
 
-def _json_line(item: Any, shared: Mapping[str, Any], where: str) -> Line:
+def _json_line(item: Any, shared: Mapping[str, Any], where: str) -> AskedLine:
     own = cast("dict[str, Any]", item) if isinstance(item, dict) else {"id": item}
     if "id" not in own:
         raise DataError(f"{where} has no id; give one, or take it out.")
@@ -145,13 +157,15 @@ def _json_line(item: Any, shared: Mapping[str, Any], where: str) -> Line:
         if not isinstance(text, str):
             raise DataError(f"the {name} of {where} is a {type(text).__name__}; give text.")
         rest.append(_short(text.strip(), f"the {name} of {where}"))
-    return Line(_id_text(own["id"], where), *rest)
+    return AskedLine(_id_text(own["id"], where), *rest)
 
 
 def _id_text(value: object, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"{where} is a {type(value).__name__}; an id is text or a whole number.")
     if isinstance(value, int):
+        if abs(value) >= 10**LONGEST:
+            raise DataError(f"{where} has more than {LONGEST:,} digits; that is no id.")
         return str(value)
     if not value:
         raise DataError(f"{where} is empty; give an id, or take it out.")
@@ -171,3 +185,83 @@ def _short(text: str, where: str) -> str:
     if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
         raise DataError(f"{where} holds half of a character (a lone surrogate); give whole text.")
     return text
+
+
+# ------------------------------------------------------------------------------------------------ how ids are written
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Ids, references and digests in the clear or, under a `salt`, as HMAC-SHA256: only who has it can tell whose."""
+
+    salt: bytes | None = field(default=None, repr=False)
+
+    def of(self, texts: Iterable[str], what: str = "id") -> list[str]:
+        """The written form of each text (32 hex digits under a salt).
+
+        >>> Naming().of(["7"]), [len(name) for name in Naming(b"0123456789abcdef").of(["7"])]
+        (['7'], [32])
+        """
+        if self.salt is None:
+            return list(texts)
+        salt, start = self.salt, f"{what}\0".encode()
+        coded = (start + text.encode("utf-8", "surrogatepass") for text in texts)
+        return [hmac.digest(salt, one, "sha256").hex()[:32] for one in coded]
+
+    def digest(self, plain: str) -> str:
+        """A digest of few rows as it may be shown: rows are few, so a plain one can be found by trying them."""
+        return plain if self.salt is None else hmac.digest(self.salt, f"digest\0{plain}".encode(), "sha256").hex()
+
+    @property
+    def kind(self) -> str:
+        """`plain`, or the salted hash with what tells one salt from another."""
+        if self.salt is None:
+            return "plain"
+        return f"hmac-sha256 under salt {hmac.digest(self.salt, b'which salt', 'sha256').hex()[:12]}"
+
+    def refuse_other(self, kind: str, where: Path) -> None:
+        """Raise unless ids written as `kind` can be compared with this naming's."""
+        if kind == self.kind:
+            return
+        if kind == "plain":
+            raise RegunError(f"the ledger {where} holds its ids in the clear; leave --salt out, or start a new --out.")
+        raise RegunError(
+            f"the ledger {where} holds its ids as {kind}, and {'no salt' if self.salt is None else 'another salt'} was "
+            f"given; give --salt with the file it was begun with."
+        )
+
+
+def read_naming(path: Path | None) -> Naming:
+    """The naming that a salt file asks for; plain without one."""
+    if path is None:
+        return Naming()
+    salt = read_secret(path, "salt")
+    if len(salt) < SHORTEST_SALT:
+        raise RegunError(
+            f"the salt {path} has {len(salt)} bytes; at least {SHORTEST_SALT} random ones are needed: "
+            f"(umask 077; head -c 32 /dev/urandom > {path.name})"
+        )
+    refuse_open(path, "salt")
+    return Naming(salt)
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """The bytes of a salt or a key."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_SECRET + 1)
+    except OSError as fault:
+        raise RegunError(f"cannot read the {what} {path}: {fault.strerror or fault}.") from None
+    if len(content) > LARGEST_SECRET:
+        raise RegunError(f"the {what} {path} has more than {LARGEST_SECRET:,} bytes; name the right file.")
+    return content
+
+
+def refuse_open(path: Path, what: str) -> None:
+    """Raise if every user of the machine may read or change a secret."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise RegunError(
+            f"the {what} {path} is open to every user of this machine (mode {mode:o}), so it is no secret; make a new "
+            f"one, or chmod 600 {path.name} if nobody has read it."
+        )

@@ -1,26 +1,31 @@
 """The ledger: one line of JSON a request, each holding the hash of the line before it.
 
 A line counts once its newline is on disk: that is the moment in which a request takes effect. What follows the last
-newline was being written when a run was killed, and does not count; if it is a whole entry, only the newline was lost.
+newline was being written when a run was killed, and does not count; if it is a whole line, only the newline was lost.
 """
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from regun.errors import RegunError
 from regun.seeds import canonical_json, digest
 
+LEDGER = "ledger.jsonl"
 BEGINNING = "0" * 64
 """What the first line names as the one before it."""
+LONGEST_LINE = 1_000_000
+"""Bytes of a line that are read; a real one has some thousand."""
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-@dataclass(frozen=True)
-class Entry:
+class LedgerLine(NamedTuple):
     """One request: its number, when, what became of it, which model it started from and led to, the
     training data as they were (a digest), and its files."""
 
@@ -42,72 +47,107 @@ class Entry:
     def accepted(self) -> bool:
         return self.status == "accepted"
 
-    def line(self) -> str:
-        """The entry as it stands in the ledger; its last field is the digest of the others."""
-        content = asdict(self)
-        return canonical_json({**content, "~digest": digest(content)})
+    def text(self) -> str:
+        """The line as it stands in the ledger: canonical JSON, with the digest of it all as its last field."""
+        content = canonical_json(self._asdict())
+        return f'{content[:-1]},"~digest":"{digest(content.encode())}"}}'
+
+    def hash(self) -> str:
+        """What the next line names as the one before it."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
 
 
-@dataclass(frozen=True)
+_TEXT = r'"([^"\\\x00-\x1f]*)"'
+_FORM = {"number": "([1-9][0-9]{0,17})", "files": "{([^{}]*)}"}
+_ORDER = sorted(LedgerLine._fields)
+_LINE = re.compile("{" + ",".join(f'"{n}":{_FORM.get(n, _TEXT)}' for n in _ORDER) + ',"~digest":"([0-9a-f]{64})"}')
+"""The one form a line can have: nothing is read that would be written otherwise."""
+_FILE = re.compile(f"{_TEXT}:{_TEXT}")
+_START = f'{{"{_ORDER[0]}":"'.encode()
+_END = len(',"~digest":""}') + 64
+_IN_ORDER = itemgetter(*map(_ORDER.index, LedgerLine._fields), len(_ORDER))
+
+
+@dataclass
 class Ledger:
-    """All entries in order, the hash of the last line, what is wrong (by line), the bytes of a torn last line, and the
-    entry in them if they lack nothing but the newline."""
+    """The lines read so far, the hash of the last one, what is wrong (by line), the bytes behind the last newline, and
+    the line in them if they lack nothing but the newline."""
 
-    entries: tuple[Entry, ...] = ()
+    lines: list[LedgerLine] = field(default_factory=list[LedgerLine])
     tip: str = BEGINNING
-    problems: tuple[str, ...] = ()
-    torn: int = 0
-    unended: Entry | None = None
+    count: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    torn: bytes = b""
+    unended: LedgerLine | None = None
 
     @property
-    def accepted(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.accepted]
+    def accepted(self) -> list[LedgerLine]:
+        return [line for line in self.lines if line.accepted]
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger in a file, every line checked; a file that is not there is an empty one."""
+    """The whole ledger in a file, every line checked; a file that is not there is an empty one."""
+    ledger = Ledger()
+    ledger.lines += (line for _, line in walk(path, ledger) if line is not None)
+    return ledger
+
+
+def walk(path: Path, ledger: Ledger) -> Iterator[tuple[int, LedgerLine | None]]:
+    """The lines with their numbers, one after the other, None for one that cannot be read.
+
+    `ledger` learns hash, count, problems and torn end as they come; the lines themselves are for the caller to keep.
+    """
     try:
-        content = path.read_bytes() if path.exists() else b""
+        if path.exists() and not path.is_file():
+            raise RegunError(f"{path} is no regular file, so it is no ledger of regun's. Name another folder.")
+        with path.open("rb") as file:
+            while raw := file.readline(LONGEST_LINE):
+                if not raw.endswith(b"\n"):
+                    _take_end(raw, ledger)
+                    return
+                yield ledger.count + 1, _take(raw[:-1], ledger)
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except OSError as fault:
         raise RegunError(f"cannot read the ledger {path}: {fault.strerror or fault}.") from None
-    *lines, rest = content.split(b"\n")
-    entries: list[Entry] = []
-    problems: list[str] = []
-    tip = BEGINNING
-    for number, line in enumerate(lines, 1):
-        entry = _read(line)
-        if isinstance(entry, str):
-            problems.append(f"{path.name} line {number} {entry}")
-        else:
-            entries.append(entry)
-            problems += [f"{path.name} line {number} {fault}" for fault in _misfits(entry, number, tip)]
-        tip = hashlib.sha256(line).hexdigest()
-    last = _read(rest)
-    unended = last if isinstance(last, Entry) and not _misfits(last, len(lines) + 1, tip) else None
-    return Ledger(tuple(entries), tip, tuple(problems), len(rest), unended)
+
+
+def _take(raw: bytes, ledger: Ledger) -> LedgerLine | None:
+    number, line = ledger.count + 1, _read(raw)
+    faults = [line] if isinstance(line, str) else _misfits(line, number, ledger.tip)
+    ledger.problems += [f"{LEDGER} line {number} {fault}" for fault in faults]
+    ledger.count, ledger.tip = number, hashlib.sha256(raw).hexdigest()
+    return None if isinstance(line, str) else line
+
+
+def _take_end(raw: bytes, ledger: Ledger) -> None:
+    """What follows the last newline: a line, or the beginning of one, that a killed run was writing."""
+    line = _read(raw)
+    ledger.torn = raw
+    if not isinstance(line, str) and not _misfits(line, ledger.count + 1, ledger.tip):
+        ledger.unended = line
+    elif len(raw) >= LONGEST_LINE or not _START.startswith(raw[: len(_START)]):
+        ledger.problems.append(f"{LEDGER} line {ledger.count + 1} is nothing that regun began to write.")
 
 
 def refuse_damaged(ledger: Ledger, path: Path) -> None:
-    """Nothing is added to a ledger that was tampered with."""
+    """Nothing is added to a ledger that was tampered with, or that regun did not write."""
     if ledger.problems:
         raise RegunError(
-            f"the ledger {path} is not as it was written: {'; '.join(ledger.problems[:3])}. Nothing was done; restore "
+            f"the ledger {path} is not as it was written: {'; '.join(ledger.problems[:3])} Nothing was done; restore "
             f"it from a copy."
         )
 
 
-def append(path: Path, entry: Entry) -> None:
+def append(path: Path, line: LedgerLine) -> None:
     """Add the line and wait until it is on disk."""
-    with path.open("ab") as file:
-        file.write(entry.line().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    add_bytes(path, line.text().encode() + b"\n")
 
 
-def end_line(path: Path) -> None:
-    """Add the newline that a whole last line lacks."""
-    with path.open("ab") as file:
-        file.write(b"\n")
+def add_bytes(path: Path, content: bytes) -> None:
+    """Add to a file, never through a link, and wait until it is on disk."""
+    with open(path, "ab", opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o666)) as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -120,25 +160,71 @@ def drop_torn_line(path: Path, torn: int) -> None:
         os.fsync(file.fileno())
 
 
-def _read(line: bytes) -> Entry | str:
-    """The entry of a line, or what is wrong with the line by itself."""
+def _read(raw: bytes) -> LedgerLine | str:
+    """The line of these bytes, or what is wrong with them by themselves."""
     try:
-        value: dict[str, Any] = dict(json.loads(line))
-        value.pop("~digest")
-        value["files"] = {str(name): str(sha) for name, sha in value["files"].items()}
-        entry = Entry(**value)
-        if not all(type(v) is (int if k == "number" else str) for k, v in value.items() if k != "files"):
-            raise TypeError
-        intact = entry.line().encode() == line
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        found = _LINE.fullmatch(raw.decode())
+    except UnicodeDecodeError:
+        found = None
+    if found is None:
         return "was changed: it cannot be read as an entry."
-    return entry if intact else "was changed: it no longer has the digest it was written with."
+    number, *texts, listed, previous, told = _IN_ORDER(found.groups())
+    files: dict[str, str] = dict(_FILE.findall(listed))
+    plain = ",".join([f'"{name}":"{sha}"' for name, sha in sorted(files.items())]) == listed
+    if not plain or hashlib.sha256(raw[:-_END] + b"}").hexdigest() != told:
+        return "was changed: it no longer has the digest it was written with."
+    return LedgerLine._make((int(number), *texts, files, previous))
 
 
-def _misfits(entry: Entry, number: int, tip: str) -> list[str]:
+def _misfits(line: LedgerLine, number: int, tip: str) -> list[str]:
     found: list[str] = []
-    if entry.number != number:
-        found.append(f"is entry {entry.number}: a line was taken out or put in before it.")
-    if entry.previous != tip:
+    if line.number != number:
+        found.append(f"is entry {line.number}: a line was taken out or put in before it.")
+    if line.previous != tip:
         found.append(f"does not follow from the line before it: line {number - 1} was changed, moved or taken out.")
     return found
+
+
+# -------------------------------------------------------------------------------------------- hashes kept elsewhere
+
+
+def read_hash(text: str) -> str:
+    """A line's hash as somebody has noted it."""
+    if not re.fullmatch("[0-9a-f]{64}", text.strip().lower()):
+        raise RegunError(f"{text[:80]!r} is not the hash of a ledger's line: 64 digits 0-9 and a-f, as regun prints.")
+    return text.strip().lower()
+
+
+def read_witness(path: Path | None) -> dict[str, str]:
+    """The hashes that a witness file holds, each with the words of when it was noted; none if there is no file."""
+    try:
+        content = path.read_bytes().decode("ascii") if path is not None and path.exists() else ""
+        rows = [row.split() for row in content.splitlines() if row.strip()]
+        return {read_hash(tip): f"noted as line {int(number)} on {time}" for number, tip, time in rows}
+    except OSError as fault:
+        raise RegunError(f"cannot read the witness {path}: {fault.strerror or fault}.") from None
+    except (ValueError, RegunError):
+        raise RegunError(f"{path} is no witness file of regun's: number, hash and time a line. Name another.") from None
+
+
+def add_witness(path: Path, number: int, tip: str) -> None:
+    """Note the hash of the ledger's last line in a file that can be kept where the ledger's keeper cannot change it.
+
+    Number 0 notes nothing, and finds out whether the file can be written.
+    """
+    note = f"{number} {tip} {datetime.now(UTC).isoformat(timespec='seconds')}\n" if number else ""
+    try:
+        add_bytes(path, note.encode())
+    except OSError as fault:
+        raise RegunError(f"cannot write the witness {path}: {fault.strerror or fault}.") from None
+
+
+def refuse_cut(ledger: Ledger, expected: Mapping[str, str], path: Path) -> None:
+    """Raise if the ledger has lost a line whose hash was noted."""
+    known = {BEGINNING, ledger.tip, *(line.previous for line in ledger.lines)}
+    lost = [f"{tip} ({when})" for tip, when in expected.items() if tip not in known]
+    if lost:
+        raise RegunError(
+            f"the ledger {path} has no line with the hash {lost[-1]}: it was cut short, or is another one. Nothing was "
+            f"done; restore it from a copy."
+        )

@@ -1,23 +1,29 @@
-"""What a user's project file says: a model, its data with ids, and how to unlearn."""
+"""What a user's project says: a model, its data with ids, and how to unlearn; and a model of the store as a project."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regun.api import count_classes
 from regun.data.adapt import Source, as_examples
-from regun.data.examples import Examples
-from regun.data.overlap import id_texts, refuse_overlap
-from regun.errors import DataError, RegunError
+from regun.data.examples import Data, Examples
+from regun.data.overlap import UNSEEN, id_texts, refuse_overlap
+from regun.data.views import Selected
+from regun.errors import DataError, RegunError, StoreError
 from regun.plugins import find_function
-from regun.store import state_digest
+from regun.runs.training import build_like, find_retrained, load_model
+from regun.splits import Reserve
+from regun.store import Artefact, Store, state_digest
 from regun.training.job import device_of
 
-UNSEEN = ("heldout", "val", "test")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -73,25 +79,54 @@ class Case:
     @cached_property
     def weights(self) -> str:
         """The digest of the project's model."""
-        return state_digest(self.project.model.state_dict())
+        with users_code("storing the project's model"):
+            return state_digest(self.project.model.state_dict())
+
+
+@contextmanager
+def no_exit(what: str) -> Generator[None]:
+    """Around anything that may run code of the user's: `sys.exit` in it is an error, never a success."""
+    try:
+        yield
+    except SystemExit as fault:
+        raise RegunError(
+            f"{what} ended the program with sys.exit({fault.code!r}); that is no result. Take the call out, or raise "
+            f"an error that says what is wrong."
+        ) from fault
+
+
+@contextmanager
+def users_code(what: str) -> Generator[None]:
+    """Around a call of the user's code: what goes wrong in it is told as its own."""
+    with no_exit(what):
+        try:
+            yield
+        except RegunError:
+            raise
+        except Exception as fault:
+            raise RegunError(f"{what} failed: {type(fault).__name__}: {fault}") from fault
+
+
+def _guarded(function: Callable[[A], B] | None, what: str) -> Callable[[A], B] | None:
+    def call(given: A) -> B:
+        assert function is not None
+        with users_code(what):
+            return function(given)
+
+    return None if function is None else call
 
 
 def load_project(text: str) -> Project:
     """The project that `app.py:project` or `module:function` returns."""
-    function = find_function(text, "returns a regun.Project")
-    try:
-        made = function()
-    except RegunError:
-        raise
-    except Exception as fault:
-        raise RegunError(f"{text} failed: {type(fault).__name__}: {fault}") from fault
+    with users_code(text):
+        made = find_function(text, "returns a regun.Project")()
     if not isinstance(made, Project):
         raise RegunError(f"{text} returned a {type(made).__name__}; return a regun.Project(model=..., train=..., ...).")
     return made
 
 
 def open_case(project: Project, *, check_content: bool = False) -> Case:
-    """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap."""
+    """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap, digests."""
     if not isinstance(project.model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RegunError(f"the project's model is a {type(project.model).__name__}; give a torch.nn.Module.")
     _refuse_other_state(project.model)
@@ -103,15 +138,22 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
             f"the project has {', '.join(sources) or 'no data'}; it needs train and at least one of heldout, val and "
             f"test: whether something is forgotten shows against data the model never saw."
         )
-    classes = project.num_classes or count_classes(project.model, project.train)
+    project = replace(
+        project,
+        rebuild=_guarded(project.rebuild, "the project's rebuild"),
+        retrained=_guarded(project.retrained, "the project's retrained"),
+    )
+    classes = project.num_classes
+    if classes is None:
+        with users_code("the project's model, asked about the first training example,"):
+            classes = count_classes(project.model, project.train)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     total = len(sets["train"].labels)
     given_ids = {"train": project.ids if project.ids is not None else range(total), **project.unseen_ids}
     ids = {name: id_texts(some) for name, some in given_ids.items()}
     compared = {name: some for name, some in ids.items() if name != "train" or project.ids is not None}
     refuse_overlap(sources, sets, compared, check_content)
-    if len(ids["train"]) != total:
-        raise DataError(f"the project has {len(ids['train'])} ids for {total} training examples; give one for each.")
+    _refuse_without_digest(sets)
     return Case(project, sets, ids, device)
 
 
@@ -123,3 +165,49 @@ def _refuse_other_state(model: nn.Module) -> None:
             f"the model's state {other[0]!r} is a {type(state[other[0]]).__name__} (from get_extra_state); receipts "
             f"and model files hold tensors only. Keep it in a buffer, or outside the state."
         )
+
+
+def _refuse_without_digest(sets: Mapping[str, Examples]) -> None:
+    """The receipt holds a digest of every set; one that cannot be had is found now and not after the work."""
+    for name, examples in sets.items():
+        try:
+            assert examples.digest
+        except TypeError as fault:
+            raise DataError(
+                f"no digest of the {name} set can be made, and the receipt needs one: {fault}. Give inputs of a type "
+                f"that numpy knows too: float32, float16, whole numbers."
+            ) from None
+
+
+def stored_project(
+    base: Artefact, data: Data, kept: Reserve, store: Store, device: torch.device, family: str
+) -> Project:
+    """A model of the store with the data of its manifest; an example's id is its index in the training data."""
+    if base.inputs["data"] != data.train.digest:
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "
+            f"{data.train.digest[:12]}); give the data it was trained on."
+        )
+    trained = base.tensors("trained_on")["indices"].numpy()
+
+    def retrained(forgotten: frozenset[str]) -> Sequence[nn.Module]:
+        """Models of the store that were trained like the base, without the forgotten examples."""
+        forget = np.array([int(one) for one in forgotten], dtype=np.int64)
+        return [load_model(found, device) for found in find_retrained(store, base, np.setdiff1d(trained, forget))]
+
+    unseen = {"heldout": kept.heldout, "val": kept.val}
+    return Project(
+        model=load_model(base, device),
+        train=Selected(data.train, trained),
+        ids=trained.tolist(),
+        heldout=Selected(data.train, kept.heldout) if len(kept.heldout) else None,
+        val=Selected(data.train, kept.val) if len(kept.val) else None,
+        test=data.test,
+        unseen_ids={name: rows.tolist() for name, rows in unseen.items() if len(rows)},
+        rebuild=lambda seed: build_like(base, seed),
+        retrain=base.inputs.get("recipe") or {},
+        retrained=retrained,
+        family=family,
+        device=device,
+        num_classes=data.train.num_classes,
+    )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from regun.errors import SettingsError, unknown
 from regun.evaluate import Gap, Number, describe
+from regun.show.numbers import fixed, interval
 
 _CONDITION = re.compile(
     r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
@@ -88,13 +89,14 @@ class Condition:
         number, bound = facts.numbers[self.name], self._value(facts)
         if self.sign != "~":
             passed = _COMPARE[self.sign](number.value, bound)
-            return Finding(self.text, scope, passed, f"{number.value:.2f}", self.meaning)
+            return Finding(self.text, scope, passed, fixed(number.value), self.meaning)
         if number.low is None or number.high is None:
             raise SettingsError([f"{self.name} has no interval, so {self.text} cannot be judged; use < or >."])
         inside = number.low <= bound <= number.high
         verb = "contains" if inside else "does not contain"
-        shown = f"{number.value:.2f}, interval {number.low:.2f} to {number.high:.2f} {verb} {bound:.4g}"
-        return Finding(self.text, scope, inside, shown, self.meaning)
+        ends = interval(number.low, number.high, 2)
+        why = f"{fixed(number.value)}, interval {ends} {verb} {_exact(round(bound, 4))}"
+        return Finding(self.text, scope, inside, why, self.meaning)
 
     def _value(self, facts: Facts) -> float:
         if isinstance(self.bound, float):
@@ -110,7 +112,7 @@ class Condition:
                 [f"{self.text} needs a noise floor for {self.name}: a retrained model and at least 2 more of them."]
             )
         passed = gap.value <= gap.floor_limit
-        why = f"{gap.value:.2f} from retraining, noise up to {gap.floor_limit:.2f}"
+        why = f"{fixed(gap.value)} from retraining, noise up to {fixed(gap.floor_limit)}"
         return Finding(self.text, scope, passed, why, self.meaning)
 
 

@@ -1,20 +1,26 @@
 """Is a receipt what it was when it was issued, and does what it says still come out?"""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regun.errors import RegunError, StoreError
-from regun.requests.folder import MODEL, PAGE, RECEIPT, Folder, without_line
-from regun.requests.ledger import Entry, Ledger, read_ledger
-from regun.requests.page import page
-from regun.requests.receipt import Receipt, changes, read_receipt, signed_part
-from regun.requests.signing import read_public_key, signed_by
+from regun.requests.folder import MODEL, PAGE, RECEIPT, Folder
+from regun.requests.ledger import (
+    BEGINNING,
+    LEDGER,
+    Ledger,
+    LedgerLine,
+    add_witness,
+    read_hash,
+    read_witness,
+    walk,
+)
+from regun.requests.seal import Receipt, changes, read_public_key, read_receipt, signature_fault
+from regun.show.receipt import page
 from regun.store import read_weights, state_digest, versions
-
-LEDGER = "ledger.jsonl"
 
 
 @dataclass(frozen=True)
@@ -31,50 +37,115 @@ def verify_receipt(path: Path, *, public_key: Path | None = None, alone: bool = 
 
     A receipt that names a file outside its own folder is refused before anything else is read.
     """
+    signer = read_public_key(public_key) if public_key is not None else None
     receipt, content = read_receipt(path)
-    _refuse_escapes(path, receipt)
-    checks = [Check(path.name, False, fault) for fault in changes(receipt, content)]
-    checks = checks or [Check(path.name, True, "every section has the digest it was sealed with")]
-    checks += _signature(receipt, public_key)
     if alone:
-        return [*checks, Check("files and ledger", None, "left out, as asked")]
-    checks += _files(path.parent, receipt)
-    checks.append(_page(path.parent, receipt))
-    return checks + list(_ledger(path, receipt, content))
+        return [*_document(path, receipt, content, signer), Check("files and ledger", None, "left out, as asked")]
+    checks = [*_document(path, receipt, content, signer), *_files(path.parent, receipt)]
+    place = path.resolve().parents[2] / LEDGER if len(path.resolve().parents) > 2 else None
+    if place is None or not place.is_file():
+        return [*checks, Check(LEDGER, False, "there is none two folders up; --alone checks a receipt without it")]
+    ledger, number, current = Ledger(), number_of(receipt), ""
+    own: LedgerLine | None = None
+    for _, line in walk(place, ledger):
+        if line is not None and line.number == number and own is None:
+            own = line
+        elif line is not None and line.accepted and own is None:
+            current = line.after
+    checks += _chain(ledger)
+    if own is None:
+        return [*checks, Check(LEDGER, False, f"it has no intact line {number}, which this receipt says it is")]
+    return [*checks, *_line(path, receipt, content, own, current)]
 
 
-def verify_folder(root: Path, *, public_key: Path | None = None) -> dict[str, list[Check]]:
-    """Every check of every receipt that a ledger names, by receipt; the ledger itself under its own name."""
+def verify_folder(
+    root: Path, *, public_key: Path | None = None, expect: str | None = None, witness: Path | None = None
+) -> Iterator[tuple[str, list[Check]]]:
+    """Every check of every receipt that a ledger names, one after the other; the ledger itself last.
+
+    The ledger must hold the line whose hash is `expect`, and all those noted in the file `witness`, which gets the hash
+    of the last line if everything is fine.
+    """
     folder = Folder(root.resolve())
     if not folder.ledger.is_file():
         raise RegunError(f"{root} has no {LEDGER}; name a receipt.json, or the folder that regun forget wrote to.")
-    ledger = read_ledger(folder.ledger)
-    found = {LEDGER: [*_chain(ledger), *_without_line(folder, ledger)]}
-    for entry in ledger.entries:
-        path = folder.request(entry.number) / RECEIPT
-        name = f"{path.parent.name}/{RECEIPT}"
-        try:
-            found[name] = verify_receipt(path, public_key=public_key)
-        except RegunError as fault:
-            found[name] = [Check(RECEIPT, False, str(fault))]
-    return found
+    signer = read_public_key(public_key) if public_key is not None else None
+    expected = {**read_witness(witness), **({read_hash(expect): "expected"} if expect is not None else {})}
+    ledger, current, fine = Ledger(), "", True
+    intact, places = set[str](), {BEGINNING: 0}
+    for number, line in walk(folder.ledger, ledger):
+        if ledger.tip in expected:
+            places[ledger.tip] = number
+        if line is not None:
+            path = folder.request(line.number) / RECEIPT
+            intact.add(path.parent.name)
+            checks = _of_line(path, line, current, signer)
+            fine = fine and all(check.fine is not False for check in checks)
+            current = line.after if line.accepted else current
+            yield f"{path.parent.name}/{RECEIPT}", checks
+    last = [*_chain(ledger), *_anchors(expected, places, ledger.count), *_without_line(folder, intact)]
+    if witness is not None and ledger.count and fine and all(check.fine is not False for check in last):
+        if ledger.tip not in expected:
+            add_witness(witness, ledger.count, ledger.tip)
+        last.append(Check("witness", True, f"{witness} holds the hash of line {ledger.count}"))
+    yield LEDGER, last
 
 
-def _without_line(folder: Folder, ledger: Ledger) -> Iterator[Check]:
-    for path in without_line(folder, ledger):
+def _of_line(path: Path, line: LedgerLine, current: str, signer: str | None) -> list[Check]:
+    try:
+        receipt, content = read_receipt(path)
+        checks = [*_document(path, receipt, content, signer), *_files(path.parent, receipt)]
+        if number_of(receipt) != line.number:
+            return [*checks, Check(LEDGER, False, f"line {line.number} names this receipt, which says it is another")]
+        return [*checks, *_line(path, receipt, content, line, current)]
+    except RegunError as fault:
+        return [Check(RECEIPT, False, str(fault))]
+
+
+def _anchors(expected: Mapping[str, str], places: Mapping[str, int], count: int) -> Iterator[Check]:
+    """Hashes that were kept elsewhere: each must be some line's, the last one's or that of one with lines after it."""
+    for tip, when in expected.items():
+        if tip in places:
+            yield Check("anchor", True, f"{tip} is the hash of line {places[tip]} of {count} ({when})")
+        else:
+            yield Check("anchor", False, f"no line has the hash {tip} ({when}): the ledger was cut, or is another one")
+
+
+def _without_line(folder: Folder, intact: set[str]) -> Iterator[Check]:
+    for path in folder.numbered():
+        if path.name not in intact:
+            yield Check(
+                f"requests/{path.name}",
+                False,
+                "has no intact line in the ledger: a run was stopped just before its end (then the next regun forget "
+                "puts the folder aside), or the line was changed or taken out",
+            )
+    for path in folder.aside():
         yield Check(
-            f"requests/{path.name}",
-            False,
-            "has no intact line in the ledger: a run was stopped just before its end (then the next regun forget "
-            "puts the folder aside), or the line was changed or taken out",
-        )
-    for path in sorted((folder.root / "leftover").glob(f"*/{RECEIPT}")):
-        yield Check(
-            f"leftover/{path.parent.name}",
+            path.name,
             False,
             "is a finished request put aside, since it has no intact line in the ledger: a run was stopped just before "
             "its end (then remove this folder), or the line was taken out",
         )
+
+
+def _document(path: Path, receipt: Receipt, content: bytes, signer: str | None) -> Iterator[Check]:
+    """The receipt by itself: sections, seal and signature."""
+    _refuse_escapes(path, receipt)
+    faults = changes(receipt, content)
+    yield from (Check(path.name, False, fault) for fault in faults)
+    if not faults:
+        yield Check(path.name, True, "every section has the digest it was sealed with")
+    fault, by = signature_fault(receipt), _field(receipt, "signer", "public_key")
+    if fault is not None:
+        yield Check("signature", False, fault)
+    elif by is None:
+        yield Check("signature", None if signer is None else False, "the receipt is not signed")
+    elif signer is None:
+        yield Check("signature", True, f"by the key {by}; whose it is, --public-key would tell")
+    else:
+        said = "by the expected key" if by == signer else f"by another key than the expected one: {by}"
+        yield Check("signature", by == signer, said)
 
 
 def _refuse_escapes(path: Path, receipt: Receipt) -> None:
@@ -90,17 +161,27 @@ def _refuse_escapes(path: Path, receipt: Receipt) -> None:
 
 def _files(folder: Path, receipt: Receipt) -> Iterator[Check]:
     for name, expected in receipt["files"].items():
-        try:
-            got = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        except OSError as fault:
-            yield Check(name, False, f"cannot be read: {fault.strerror or fault}")
-            continue
-        if got != expected:
+        got = _sha256(folder / name)
+        if len(got) != 64:
+            yield Check(name, False, f"cannot be read: {got}")
+        elif got != expected:
             yield Check(name, False, "its bytes are not those the receipt speaks of")
         elif name == MODEL:
             yield _weights(folder / name, receipt)
         else:
             yield Check(name, True, "SHA-256 as in the receipt")
+    yield _page(folder, receipt)
+
+
+def _sha256(path: Path) -> str:
+    """The hash of a file, or why there is none."""
+    if path.exists() and not path.is_file():
+        return "no regular file"
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        return fault.strerror or str(fault)
 
 
 def _weights(path: Path, receipt: Receipt) -> Check:
@@ -115,104 +196,65 @@ def _weights(path: Path, receipt: Receipt) -> Check:
 def _page(folder: Path, receipt: Receipt) -> Check:
     """Whether the page is what this version makes of the receipt; one by another version is left to the ledger."""
     try:
-        same = (folder / PAGE).read_bytes() == page(receipt).encode()
+        shown = (folder / PAGE).read_bytes() if (folder / PAGE).is_file() else b""
+        same = bool(shown) and shown == page(receipt).encode()
     except OSError as fault:
         return Check(PAGE, False, f"cannot be read: {fault.strerror or fault}")
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-        RegunError,
-    ):  # a receipt with sections changed
+    except Exception:  # sections that were changed may break a page in any way
         same = False
     if not same and _field(receipt, "software", "regun") != versions()["regun"]:
         return Check(PAGE, None, "made by another version of regun; the ledger has its digest")
     return Check(PAGE, same, "shows what the receipt says" if same else "does not show what the receipt says")
 
 
-def _signature(receipt: Receipt, public_key: Path | None) -> Iterator[Check]:
-    expected = read_public_key(public_key) if public_key is not None else None
-    if receipt["signature"] is None:
-        yield Check("signature", None if expected is None else False, "the receipt is not signed")
-        return
-    try:
-        signer = signed_by(receipt["signature"], signed_part(receipt))
-    except (ValueError, RecursionError):  # what no receipt holds, NaN say, was put in
-        signer = None
-    if signer is None:
-        yield Check("signature", False, "it does not fit the receipt: one of the two was changed")
-    elif expected is None:
-        yield Check("signature", True, f"by the key {signer}; whose it is, --public-key would tell")
-    else:
-        said = "by the expected key" if signer == expected else f"by another key than the expected one: {signer}"
-        yield Check("signature", signer == expected, said)
-
-
-def _chain(ledger: Ledger) -> list[Check]:
-    checks = [Check(LEDGER, False, problem) for problem in ledger.problems]
-    checks = checks or [Check(LEDGER, True, f"{len(ledger.entries)} lines, each with the hash of the one before")]
+def _chain(ledger: Ledger) -> Iterator[Check]:
+    yield from (Check(LEDGER, False, problem) for problem in ledger.problems)
+    if not ledger.problems:
+        said = f"{ledger.count} lines, each with the hash of the one before; that of the last line is {ledger.tip}"
+        yield Check(LEDGER, True, said)
     if ledger.torn:
-        checks.append(Check(LEDGER, None, "a run was stopped while adding a line; it does not count yet"))
-    return checks
+        yield Check(LEDGER, None, "a run was stopped while adding a line; it does not count yet")
 
 
-def _ledger(path: Path, receipt: Receipt, content: bytes) -> Iterator[Check]:
-    place = path.resolve().parents[2] / LEDGER if len(path.resolve().parents) > 2 else None
-    if place is None or not place.is_file():
-        yield Check(LEDGER, False, "there is none two folders up; --alone checks a receipt without it")
-        return
-    ledger = read_ledger(place)
-    yield from _chain(ledger)
-    number = _field(receipt, "ledger", "number")
-    entry = next((entry for entry in ledger.entries if entry.number == number), None)
-    if entry is None:
-        yield Check(LEDGER, False, f"it has no intact line {number}, which this receipt says it is")
-        return
-    faults = [*_misfits(receipt, content, entry), *_misplaced(path, entry, ledger), *_other_page(path, entry)]
-    yield from (Check(f"{LEDGER} line {number}", False, fault) for fault in faults)
+def _line(path: Path, receipt: Receipt, content: bytes, line: LedgerLine, current: str) -> Iterator[Check]:
+    """The receipt and its line in the ledger; `current` is the model that the last accepted line before led to."""
+    what, folder = f"{LEDGER} line {line.number}", path.resolve().parent
+    faults = list(_misfits(receipt, content, line))
+    if folder.name != f"{line.number:04d}":
+        faults.append(f"is of folder {line.number:04d}, but the receipt stands in {folder.name}")
+    if line.before != (current or line.base):
+        faults.append("does not start from the model that was current then")
+    if (folder / PAGE).is_file() and _sha256(folder / PAGE) != line.files.get(PAGE):
+        faults.append(f"does not name this {PAGE}: other bytes")
+    yield from (Check(what, False, fault) for fault in faults)
     if not faults:
-        yield Check(f"{LEDGER} line {number}", True, "names this receipt, its files and its models")
+        yield Check(what, True, "names this receipt, its files and its models")
 
 
-def _misfits(receipt: Receipt, content: bytes, entry: Entry) -> list[str]:
-    found: list[str] = []
-    if entry.files.get(RECEIPT) != hashlib.sha256(content).hexdigest():
-        found.append(f"does not name this {RECEIPT}: other bytes")
-    found += [
-        f"and the receipt's {section!r} differ in {name}"
-        for section, name, value in (
-            ("model", "base", entry.base),
-            ("model", "before", entry.before),
-            ("model", "after", entry.after),
-            ("request", "digest", entry.request),
-            ("request", "created", entry.time),
-            ("request", "naming", entry.naming),
-            ("request", "ids_are", entry.ids),
-            ("ledger", "previous", entry.previous),
-            ("acceptance", "accepted", entry.accepted),
-        )
-        if _field(receipt, section, name) != value
-    ]
+def _misfits(receipt: Receipt, content: bytes, line: LedgerLine) -> Iterator[str]:
+    if line.files.get(RECEIPT) != hashlib.sha256(content).hexdigest():
+        yield f"does not name this {RECEIPT}: other bytes"
+    for section, name, value in (
+        ("model", "base", line.base),
+        ("model", "before", line.before),
+        ("model", "after", line.after),
+        ("request", "digest", line.request),
+        ("request", "created", line.time),
+        ("request", "naming", line.naming),
+        ("request", "ids_are", line.ids),
+        ("ledger", "previous", line.previous),
+        ("acceptance", "accepted", line.accepted),
+    ):
+        if _field(receipt, section, name) != value:
+            yield f"and the receipt's {section!r} differ in {name}"
     files: dict[str, Any] = receipt["files"]
-    found += [f"and the receipt differ in {name}" for name in files if entry.files.get(name) != files[name]]
-    return found
+    yield from (f"and the receipt differ in {name}" for name in files if line.files.get(name) != files[name])
 
 
-def _other_page(path: Path, entry: Entry) -> Iterator[str]:
-    shown = path.parent / PAGE
-    if shown.is_file() and hashlib.sha256(shown.read_bytes()).hexdigest() != entry.files.get(PAGE):
-        yield f"does not name this {PAGE}: other bytes"
-
-
-def _misplaced(path: Path, entry: Entry, ledger: Ledger) -> Iterator[str]:
-    if path.resolve().parent.name != f"{entry.number:04d}":
-        yield f"is of folder {entry.number:04d}, but the receipt stands in {path.resolve().parent.name}"
-    earlier: Sequence[Entry] = [e for e in ledger.accepted if e.number < entry.number]
-    if entry.before != (earlier[-1].after if earlier else entry.base):
-        yield "does not start from the model that was current then"
+def number_of(receipt: Receipt) -> int:
+    """The line that a receipt says it is; 0 if it says no such thing."""
+    number = _field(receipt, "ledger", "number")
+    return number if type(number) is int else 0
 
 
 def _field(receipt: Receipt, section: str, name: str) -> Any:

@@ -7,45 +7,71 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regun.data.catalogue import DataSpec, load_data
+from regun.data.catalogue import DATA_SETS, DataSet, DataSpec, data_set, load_data, takes_root
 from regun.data.examples import Data
-from regun.errors import SettingsError, SplitError, unknown
-from regun.models import ModelSpec
+from regun.data.presets import PIPELINES, with_pipeline
+from regun.errors import RegunError, SettingsError, SplitError, unknown
+from regun.methods import Method
+from regun.models import Defaults, ModelSpec, defaults_of
+from regun.plugins import trusted_name
 from regun.settings import bind, parse_spec
 from regun.splits import Indices, Request, Reserve, make_splits, reserve
+from regun.store import Artefact
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES, Recipe
 
-UNLEARN_PRESET = {"swin": "swin-unlearn", "swin-small": "resnet"}
-"""The paper unlearns without the strong augmentation it trains with."""
 
-DEFAULT_MODEL = {"digits": "cnn", "tiny-imagenet": "swin-t"}
-DEFAULT_RECIPE = {"resnet18": "resnet18", "resnet34": "resnet18", "swin-t": "swin-t", "cnn": "digits", "mlp": "digits"}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What the arguments of a run describe, checked but not yet loaded."""
+    """What a run is about, checked but not yet loaded; `preset` is the input pipeline that models are trained with."""
 
     data: DataSpec
     model: ModelSpec
     recipe: Recipe
     preset: str
-    split_seed: int
-    heldout: float
-    val: float
-    stratified: bool
+    split_seed: int = 0
+    heldout: float = 0.1
+    val: float = 0.1
+    stratified: bool = False
+    unlearn_preset: str | None = None
+    """The input pipeline to unlearn with; None for the one that goes with `preset`."""
+
+    @classmethod
+    def of(cls, artefact: Artefact, *, data_dir: str | None = None, augment: str | None = None) -> "Setup":
+        """What a stored model is about, from its manifest; the data may lie elsewhere now, `augment` unlearns."""
+        about = artefact.info
+        name = trusted_name(about["data_name"], None, artefact.trusted, "--data")
+        recipe = artefact.inputs.get("recipe")
+        return cls(
+            data=DataSpec.read(name, about["data_settings"]).below(data_dir),
+            model=ModelSpec(artefact.inputs["model"]["name"], artefact.inputs["model"]["settings"]),
+            recipe=bind(Recipe, recipe, "recipe") if recipe else Recipe(),
+            preset=about["preset"],
+            split_seed=about["split_seed"],
+            heldout=about["heldout"],
+            val=about["val"],
+            stratified=about["stratified"],
+            unlearn_preset=augment or about.get("unlearn_preset"),
+        )
+
+    def seen_by(self, method: Method, data: Data) -> Data:
+        """The data as a method sees them: one that trains from scratch as the base did, others without the strong
+        augmentation that the paper trains with."""
+        if method.trains_anew:
+            return data
+        return with_pipeline(data, self.unlearn_preset or unlearning_preset(self.preset))
 
     def about(self) -> dict[str, Any]:
         """What a manifest should remember of it, so that the same data and split can be loaded again."""
         return {
             "data_name": self.data.name,
-            "data_settings": vars(self.data.settings),
+            "data_settings": self.data.to_json(),
             "preset": self.preset,
             "split_seed": self.split_seed,
             "heldout": self.heldout,
             "val": self.val,
             "stratified": self.stratified,
+            "unlearn_preset": self.unlearn_preset,
         }
 
     def load(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[Data, Reserve]:
@@ -59,18 +85,28 @@ class Setup:
 
 def unlearning_preset(trained_with: str) -> str:
     """The input pipeline for unlearning from a model that was trained with this one."""
-    return UNLEARN_PRESET.get(trained_with, trained_with)
+    preset = PIPELINES.get(trained_with)
+    return preset.unlearn_with if preset and preset.unlearn_with else trained_with
 
 
 def default_model(data: str) -> str:
     """The model of a data set unless one is named."""
-    return DEFAULT_MODEL.get(data, "resnet18")
+    return _data_set(data).model
 
 
 def default_recipe(model: str) -> str:
     """The recipe of a model unless one is named."""
-    small = "swin-small" if model in ("swin-nano", "vit") or model.startswith("hf:") else "resnet18-small"
-    return DEFAULT_RECIPE.get(model, small)
+    return _goes_with(model).recipe
+
+
+def family_of(model: str) -> str:
+    """Whose settings of the paper a model takes: those for ResNets or those for transformers."""
+    return _goes_with(model).family
+
+
+def default_preset(model: str, data: str) -> str:
+    """The input pipeline a model and data set are used with unless one is named."""
+    return _data_set(data).augment or _goes_with(model).augment
 
 
 def checked_model(name: str, values: Mapping[str, Any]) -> ModelSpec:
@@ -78,6 +114,14 @@ def checked_model(name: str, values: Mapping[str, Any]) -> ModelSpec:
     spec = ModelSpec(name, values)
     spec.describe()
     return spec
+
+
+def read_data(text: str, data_dir: str | None = None, folder: Path | str | None = None) -> DataSpec:
+    """`name,key=value,...`; `data_dir` is where data sets have their files, `folder` where `file.py:function` is."""
+    name, values = parse_spec(text)
+    if data_dir is not None and takes_root(name, folder):
+        values = {"root": data_dir, **values}
+    return DataSpec.read(name, values, folder)
 
 
 def read_recipe(text: str) -> Recipe:
@@ -92,24 +136,12 @@ def read_recipe(text: str) -> Recipe:
     return bind(Recipe, values, "recipe", RECIPES[name])
 
 
-def family_of(model: str) -> str:
-    """Whose settings of the paper a model takes: those for ResNets or those for transformers."""
-    return "swin" if model.startswith(("swin", "vit", "hf:")) else "resnet"
-
-
 def read_budget(text: str) -> Budget:
     """`steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
     if name not in ("steps", "samples") or not number.isdecimal():
         raise SettingsError([f"--budget is {text!r}; give steps=N or samples=N with a whole number N."])
     return Budget(**{name: int(number)})
-
-
-def default_preset(model: str, data: str) -> str:
-    """The input pipeline a model and data set are used with unless one is named."""
-    if data == "digits":
-        return "digits"
-    return {"swin-t": "swin", "swin-nano": "swin-small", "vit": "swin-small"}.get(model, "resnet")
 
 
 def read_request(text: str) -> Request:
@@ -152,3 +184,19 @@ def read_ids(path: Path) -> list[int]:
 def trained_on(data: Data, kept: Reserve, request: Request | None) -> Indices:
     """What a base model trains on or, with a request, a retrained one."""
     return kept.base if request is None else make_splits(data.train.labels, request, kept).retain
+
+
+def _data_set(name: str) -> DataSet:
+    """Its record; what is wrong with a name that has none is said where the data set is read."""
+    try:
+        return data_set(name)
+    except SettingsError:
+        return DATA_SETS["folder"]
+
+
+def _goes_with(model: str) -> Defaults:
+    """What goes with a model; what is wrong with a name that has nothing is said where the model is read."""
+    try:
+        return defaults_of(model)
+    except RegunError:
+        return Defaults()

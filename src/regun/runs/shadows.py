@@ -73,8 +73,8 @@ def _turns(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chos
     rounds = -(-count // out)
     if shadows < 2 * rounds or min(forgotten, out) < 1:
         raise AuditError(
-            f"U-LiRA was asked for {shadows} shadow runs; with {forgotten} forgotten and {out} validation examples each "
-            f"must be left out twice, which takes at least {2 * rounds}."
+            f"U-LiRA was asked for {shadows} shadow runs; with {forgotten} forgotten and {out} validation examples "
+            f"each must be left out twice, which takes at least {2 * rounds}."
         )
     for number in range(shadows):
         order = torch.randperm(count, generator=generator(seed, "shadow turns", number // rounds)).numpy()

@@ -52,7 +52,7 @@ class Training:
         `data` are those it was trained on, with its own augmentation.
         """
         inputs = artefact.inputs
-        if "recipe" not in inputs:
+        if not {"recipe", "trained_on"} <= inputs.keys():
             raise StoreError(f"{artefact.key[:12]} was not trained by regun, so its training cannot be repeated.")
         return cls(
             data=data,
@@ -146,7 +146,7 @@ def import_state(
         "imported": state_digest(state),
         "trained_on": digest(rows),
     }
-    more = {"role": "imported", "epochs": [], "cost": vars(Cost())}
+    more: dict[str, Any] = {"role": "imported", "epochs": [], "cost": vars(Cost())}
     return store.make("model", inputs, lambda _: _made(state, data, rows, {**about, **more}))
 
 

@@ -58,7 +58,7 @@ def unlearn_job(
     """
     if keep not in ("last", "best"):
         raise RegunError(unknown("choice of keep", keep, ("last", "best")))
-    refuse_missing_needs(job, method)
+    refuse_missing_needs(job, method, config)
     watcher = _Watcher(job, criterion) if keep == "best" else None
     watched = replace(job, on_epoch=watcher) if watcher is not None else job
     started = time.perf_counter()
@@ -72,11 +72,12 @@ def unlearn_job(
     return Outcome(job.model, method.name, described, job.cost, fitted.epochs, fitted.diverged, fitted.notes, history)
 
 
-def refuse_missing_needs(job: Job, method: Method) -> None:
-    """Say before any work what a method needs and does not have."""
-    if method.needs.retain and not len(job.indices("retain")):
+def refuse_missing_needs(job: Job, method: Method, config: Any) -> None:
+    """Say before any work what a method needs with these settings and does not have."""
+    needs = method.needs_of(config)
+    if needs.retain and not len(job.indices("retain")):
         raise RegunError(f"{method.title} needs retain examples and none were given; give some, or use neggrad.")
-    if method.needs.heldout and not len(job.indices("heldout")):
+    if needs.heldout and not len(job.indices("heldout")):
         raise RegunError(
             f"{method.title} needs a held-out set: labelled examples the model was never trained on. Set some aside "
             f"before training (regun train --heldout 0.1), collect new ones, or use a method without it: finetune, "

@@ -1,7 +1,9 @@
 """Numbers, durations and lists as people read them: the one way in which all output writes them."""
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def fixed(value: float, digits: int = 2) -> str:
@@ -66,3 +68,19 @@ def shortened(value: object, longest: int) -> str:
     """Any value as text of bounded length."""
     text = str(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def pairs(values: Mapping[str, Any], longest: int = 240) -> tuple[tuple[str, str], ...]:
+    """Names and values of settings as texts of bounded length.
+
+    >>> pairs({"lr": 0.1, "layers": ["a", "b"]})
+    (('lr', '0.1'), ('layers', '["a", "b"]'))
+    """
+    plain = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
+    return tuple((str(key), shortened(text, longest)) for key, text in plain.items())
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, int | float) or value is None:
+        return str(value)
+    return json.dumps(value, default=str, ensure_ascii=False)

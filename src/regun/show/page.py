@@ -44,12 +44,15 @@ def _hash(text: str) -> str:
 def _environment() -> Environment:
     loader = PackageLoader("regun.show", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {
+    filters: dict[str, Any] = {
         "fixed": numbers.fixed,
         "duration": numbers.duration,
         "percent": numbers.percent,
         "short": numbers.shortened,
         "names": numbers.names,
+        "pairs": numbers.pairs,
     }
-    made.globals.update(many=numbers.many, interval=numbers.interval, asset=asset, policy=policy)
+    tools: dict[str, Any] = {"many": numbers.many, "interval": numbers.interval, "asset": asset, "policy": policy}
+    made.filters.update(filters)
+    made.globals.update(tools)
     return made

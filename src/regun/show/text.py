@@ -32,6 +32,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def one_line(text: str) -> str:
+    """Text of others on one line, whatever line breaks and control characters it holds."""
+    return " ".join(plain(text).split())
+
+
 def width(text: str) -> int:
     """Columns of a terminal that the text takes: wide letters take two, combining marks none."""
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

@@ -1,129 +1,168 @@
-"""From a workshop to its results: what has been made so far, gathered as plain data."""
+"""From a workshop to its results: what has been made so far, gathered and handed to the one aggregation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from regun.errors import NotFiniteError
-from regun.evaluate import Evaluation, Signals
-from regun.runs.audit import evaluation_inputs, split_signals
-from regun.store import Artefact, versions
-from regun.study.plan import Task, request_label
-from regun.study.results import Block, Closeup, Entry, Kind, Results, Run
+from regun.evaluate import Evaluation, Signals, risk_list
+from regun.evaluate.intervals import LEVEL
+from regun.runs.audit import split_signals
+from regun.store import Artefact, machine, versions
+from regun.study.closeup import Closeup
+from regun.study.paper import Paper
+from regun.study.plan import request_label
+from regun.study.results import PAPER_COLUMNS, Block, Found, Kind, Results, Run, block_of, metrics_of
+from regun.study.tasks import Judge, Train, Tune, Unlearn
 from regun.study.workshop import Workshop
+from regun.tune import Tuned
 
 
-def collect(workshop: Workshop, failed: Mapping[str, str] | None = None) -> Results:
+def collect(shop: Workshop, failed: Mapping[str, str] | None = None, paper: Paper | None = None) -> Results:
     """All that is finished; what is not is named in `missing`."""
-    study, plan = workshop.study, workshop.plan
-    tasks = {(t.forget, t.entry, t.seed): t for t in plan.tasks.values() if t.kind == "evaluate"}
-    blocks = [
-        Block(
-            forget,
-            request_label(forget),
-            {**plan.sizes[forget], "test": len(workshop.data.test.labels)},
-            tuple(_entry(workshop, forget, name, tasks) for name in ("retrain", "base", *study.entries())),
-        )
-        for forget in study.forget
-    ]
-    lost = failed or {}
+    study, plan, lost = shop.study, shop.plan, failed or {}
+    blocks = tuple(_block(shop, forget) for forget in study.forget)
     missing = [
         f"{task.label}: {lost.get(task.id, 'not made yet')}"
         for task in plan.tasks.values()
-        if (task.kind in ("train", "tune", "unlearn") and not workshop.done(task))
+        if (isinstance(task, Train | Tune | Unlearn) and not shop.done(task))
         or (task.id in lost and not any(need in lost for need in task.needs))
     ]
+    metrics = metrics_of(blocks)
+    asked = [name for name in study.columns(metrics) if name not in PAPER_COLUMNS]
+    runs = [run.evaluation for block in blocks for row in block.rows for run in row.runs if run.evaluation]
     return Results(
-        study.name, study.title or study.name, about(workshop), study.seeds, tuple(blocks), tuple(missing), versions()
+        name=study.name,
+        title=study.title or study.name,
+        about=about(shop),
+        seeds=study.seeds,
+        repeats=study.repeats,
+        blocks=blocks,
+        metrics=metrics,
+        columns=(*PAPER_COLUMNS, *asked),
+        level=next((float(found.settings["level"]) for found in runs if "level" in found.settings), LEVEL),
+        missing=tuple(missing),
+        versions=versions(),
+        machine=machine(),
+        paper=paper,
     )
 
 
-def about(workshop: Workshop) -> dict[str, str]:
+def about(shop: Workshop) -> dict[str, str]:
     """What was run, for people."""
-    study, data = workshop.study, workshop.data
+    study, data = shop.study, shop.data
     found = {
         "data": f"{study.data}: {len(data.train.labels):,} training and {len(data.test.labels):,} test examples",
         "model": study.model or study.model_spec.name,
         "recipe": study.recipe or "the model's own",
         "forget": ", ".join(map(request_label, study.forget)),
         "seeds": ", ".join(map(str, study.seeds)),
+        "repeats": f"{study.repeats} unlearning runs for each seed",
         "split": "moves with the seed" if study.split_seed is None else f"seed {study.split_seed} for all",
         "references": f"{study.references} for each forget set and seed",
         "budget": study.budget or "each method's own epochs",
         "data digest": data.train.digest,
-        "device": str(workshop.device),
+        "device": str(shop.device),
     }
     if study.tuning:
         found["tuned"] = f"{study.tuning.trials} trials a method by {study.tuning.objective}, on seed {study.tuned_on}"
     return found
 
 
-def closeup(workshop: Workshop, forget: str) -> Closeup | None:
-    """What the models of one request answered, of the first seed; None until Retrain and Base are there."""
-    seed = workshop.study.seeds[0]
-    tasks = [t for t in workshop.plan.tasks.values() if t.kind == "evaluate" and (t.forget, t.seed) == (forget, seed)]
-    signals: dict[str, dict[str, Signals]] = {}
+def evaluation_of(shop: Workshop, task: Judge) -> tuple[bool, Evaluation | None]:
+    """Whether a model has been judged, and the evaluation; None where there was nothing finite to judge."""
+    kept = shop.made(task)
+    if kept is None:
+        return False, None
+    return True, Evaluation.from_json(kept.info["evaluation"]) if kept.info["evaluation"] else None
+
+
+def closeup(shop: Workshop, forget: str) -> Closeup | None:
+    """What the models of one request answered, of the first seed and run; None until Retrain and Base are there."""
+    seed = shop.study.seeds[0]
+    tasks = [task for task in shop.plan.judged() if (task.forget, task.seed, task.repeat) == (forget, seed, 0)]
+    signals: dict[str, Mapping[str, Signals]] = {}
     for task in tasks:
-        model = workshop.model(task.models[0])
-        found = _answers(workshop, task, model) if model is not None else None
+        model = shop.model(task.model)
+        found = _answers(shop, task, model) if model is not None else None
         if found:
             signals[task.entry] = found
     if not {"retrain", "base"} <= signals.keys():
         return None
-    others = [workshop.model(name) for name in tasks[0].models[2:]]
-    references = [_answers(workshop, tasks[0], other) for other in others if other is not None]
+    others = [shop.model(name) for name in tasks[0].judges[1:]]
+    references = [_answers(shop, tasks[0], other) for other in others if other is not None]
     return Closeup(forget, seed, signals, [found for found in references if found])
 
 
-def _answers(workshop: Workshop, task: Task, model: Artefact) -> dict[str, Signals] | None:
-    splits = workshop.splits(task.split, task.forget)
+def searches(shop: Workshop, forget: str) -> dict[str, Tuned]:
+    """How the settings of a study that tunes were found, by the title of the row."""
+    tasks = [t for t in shop.plan.tasks.values() if isinstance(t, Tune) and t.forget == forget]
+    found = {shop.study.title_of(task.entry): shop.tuned(task) for task in tasks}
+    return {title: tuned for title, tuned in found.items() if tuned is not None}
+
+
+def example_rows(shop: Workshop, attack: str | None = None) -> Iterator[dict[str, Any]]:
+    """One plain row for every forgotten example of every judged model: its score, and its place among unseen ones."""
+    for task in shop.plan.judged():
+        models = shop.models((task.model, *task.judges[1:]))
+        answers = [_answers(shop, task, model) for model in models or ()]
+        target, others = (answers[0], [found for found in answers[1:] if found]) if answers else (None, [])
+        if target is None or task.model in task.judges:
+            continue
+        who = {"forget": task.forget, "method": task.entry, "seed": task.seed, "repeat": task.repeat}
+        for risk in risk_list(target, others, attack=attack):
+            yield {**who, **vars(risk)}
+
+
+def with_paper(results: Results, paper: Paper) -> Results:
+    """The same results with the paper's numbers beside them."""
+    return replace(results, paper=paper)
+
+
+def _answers(shop: Workshop, task: Judge, model: Artefact) -> dict[str, Signals] | None:
     try:
-        return split_signals(model, workshop.data, splits, workshop.store, workshop.device)
+        return split_signals(model, shop.data, shop.splits(task.split, task.forget), shop.store, shop.device)
     except NotFiniteError:
         return None
 
 
-def _entry(workshop: Workshop, forget: str, name: str, tasks: Mapping[tuple[str, str, int], Task]) -> Entry:
-    study = workshop.study
-    kind: Kind = "retrain" if name == "retrain" else "base" if name == "base" else "method"
-    title = study.titles.get(name, name.capitalize()) if kind != "method" else study.title_of(name)
-    found = [_run(workshop, tasks[forget, name, seed], seed) for seed in study.seeds]
-    return Entry(name, title, kind, tuple(run for run in found if run is not None))
+def _block(shop: Workshop, forget: str) -> Block:
+    study = shop.study
+    tasks: dict[str, list[Judge]] = {}
+    for task in shop.plan.judged():
+        if task.forget == forget:
+            tasks.setdefault(task.entry, []).append(task)
+    found = [_found(shop, name, tasks[name]) for name in ("retrain", "base", *study.entries())]
+    sizes = {**shop.plan.sizes[forget], "test": len(shop.data.test.labels)}
+    return block_of(forget, request_label(forget), sizes, found)
 
 
-def _run(workshop: Workshop, task: Task, seed: int) -> Run | None:
-    """The judged model of one seed; None until it has been judged."""
-    target, kept = workshop.model(task.models[0]), verdict(workshop, task)
-    if target is None or kept is None:
-        return None
-    info = target.info
-    evaluation = Evaluation.from_json(kept["evaluation"]) if kept["evaluation"] else None
-    lost = info.get("diverged") or (None if evaluation else "its answers are not finite")
-    settings: Mapping[str, Any] = info.get("config", target.inputs.get("recipe", {}))
-    return Run(
-        seed,
-        target.key,
-        evaluation,
-        info["cost"],
-        info["epochs"],
-        settings,
-        lost,
-        info.get("notes", {}),
+def _found(shop: Workshop, name: str, tasks: list[Judge]) -> Found:
+    kinds: dict[str, Kind] = {"retrain": "retrain", "base": "base"}
+    runs = [run for task in tasks if (run := _run(shop, task)) is not None]
+    return Found(
+        name=name,
+        title=shop.study.title_of(name),
+        kind=kinds.get(name, "method"),
+        runs=tuple(runs),
+        planned=len(tasks),
     )
 
 
-def verdict(workshop: Workshop, task: Task) -> Mapping[str, Any] | None:
-    """What an evaluation's artefact holds, if it is there: its numbers, or why there can be none."""
-    models = [workshop.model(name) for name in task.models]
-    if any(model is None for model in models):
+def _run(shop: Workshop, task: Judge) -> Run | None:
+    """One judged model; None until it has been judged."""
+    target, (judged, evaluation) = shop.model(task.model), evaluation_of(shop, task)
+    if target is None or not judged:
         return None
-    splits = workshop.splits(task.split, task.forget)
-    everyone = workshop.judged([model for model in models if model is not None])
-    inputs = evaluation_inputs(everyone, workshop.data, splits, workshop.judging)
-    key = workshop.store.key("evaluation", inputs)
-    return workshop.store.load("evaluation", key).info if workshop.store.has("evaluation", key) else None
-
-
-def judged(workshop: Workshop, task: Task) -> Evaluation | None:
-    """The evaluation that a task made; None if it has not, or there was nothing finite to judge."""
-    kept = verdict(workshop, task)
-    return Evaluation.from_json(kept["evaluation"]) if kept and kept["evaluation"] else None
+    info = target.info
+    return Run(
+        seed=task.seed,
+        repeat=task.repeat,
+        key=target.key,
+        evaluation=evaluation,
+        cost=info["cost"],
+        epochs=info["epochs"],
+        settings=info.get("config", target.inputs.get("recipe", {})),
+        diverged=info.get("diverged") or (None if evaluation else "its answers are not finite"),
+        notes=info.get("notes", {}),
+    )

@@ -3,8 +3,9 @@
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from regun.study.workshop import Workshop
 Events = Callable[[Mapping[str, Any]], None]
 ATTEMPTS = 3
 """How often a task is begun whose worker dies under it."""
+SILENCE = 3600.0
+"""Seconds without a word after which a worker counts as stuck; training speaks several times a second."""
 
 
 class Engine(Protocol):
@@ -31,8 +34,8 @@ class Engine(Protocol):
 class InProcess:
     """One task after the other, here."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self.workshop = workshop
+    def __init__(self, shop: Workshop) -> None:
+        self.shop = shop
         self.waiting: list[str] = []
 
     @property
@@ -46,7 +49,7 @@ class InProcess:
         while self.waiting:
             task_id = self.waiting.pop()
             listen({"event": "started", "task": task_id})
-            listen(do_task(self.workshop, task_id, lambda e, t=task_id: listen({**e, "task": t})))
+            listen(do_task(self.shop, task_id, lambda e, t=task_id: listen({**e, "task": t})))
 
     def close(self) -> None:
         self.waiting.clear()
@@ -58,16 +61,17 @@ class _Worker:
     connection: Connection
     task: str = ""
     ready: bool = False
+    heard: float = field(default_factory=time.monotonic)
 
 
 class Processes:
-    """Worker processes of this machine, each with its share of threads; one that dies is replaced."""
+    """Worker processes of this machine, each with its share of threads; one that dies, hangs or babbles is replaced."""
 
-    def __init__(self, workshop: Workshop, workers: int, threads: int | None = None) -> None:
+    def __init__(self, shop: Workshop, workers: int, threads: int | None = None, silence: float = SILENCE) -> None:
         if workers < 1:
             raise RegunError(f"the number of workers is {workers}; give at least 1.")
         share = threads or max(1, (os.cpu_count() or 1) // workers)
-        self.text = payload(workshop.study, workshop.place, share)
+        self.text, self.silence = payload(shop.study, shop.place, share), silence
         self.context = multiprocessing.get_context("spawn")
         self.workers = [self._worker() for _ in range(workers)]
         self.attempts: dict[str, int] = {}
@@ -88,9 +92,15 @@ class Processes:
         for connection in wait(list(by_connection), timeout=seconds):
             worker = by_connection[connection]  # type: ignore[index]
             try:
-                self._heard(worker, json.loads(worker.connection.recv_bytes()), listen)
-            except (EOFError, ConnectionResetError):
-                self._lost(worker, listen)
+                event = json.loads(worker.connection.recv_bytes())
+                worker.heard = time.monotonic()
+                self._heard(worker, event, listen)
+            except (EOFError, OSError):
+                self._lost(worker, listen, "")
+            except (ValueError, TypeError, KeyError):
+                self._lost(worker, listen, "its worker answered what nobody understands")
+        for worker in [w for w in self.workers if w.task and time.monotonic() - w.heard > self.silence]:
+            self._lost(worker, listen, f"its worker said nothing for {self.silence / 60:.0f} minutes")
 
     def close(self) -> None:
         """Stop at once: what was being made goes on from its snapshot another time."""
@@ -108,7 +118,12 @@ class Processes:
         return _Worker(process, ours)
 
     def _give(self, worker: _Worker) -> None:
-        worker.connection.send_bytes(worker.task.encode())
+        """Hand the worker its task; one that is gone meanwhile shows when it is next waited for."""
+        worker.heard = time.monotonic()
+        try:
+            worker.connection.send_bytes(worker.task.encode())
+        except OSError:
+            return
 
     def _heard(self, worker: _Worker, event: Mapping[str, Any], listen: Events) -> None:
         if event["event"] == "ready":
@@ -120,11 +135,13 @@ class Processes:
             worker.task = ""
         listen(event)
 
-    def _lost(self, worker: _Worker, listen: Events) -> None:
-        """Replace a dead worker; its task begins again there, unless it has killed too many."""
+    def _lost(self, worker: _Worker, listen: Events, fault: str) -> None:
+        """Replace a worker; its task begins again there, unless it has killed too many."""
+        worker.process.kill() if fault else None
         worker.process.join()
         worker.connection.close()
         task, code = worker.task, worker.process.exitcode
+        reason = fault or f"its worker died with exit code {code}"
         if not worker.ready and not task:
             raise RegunError(f"a worker process ended with code {code} before it could work; see its message above.")
         replacement = self._worker()
@@ -132,9 +149,9 @@ class Processes:
         if not task:
             return
         if self.attempts[task] >= ATTEMPTS:
-            reason = f"its worker died {ATTEMPTS} times, the last with exit code {code} (out of memory?)"
-            listen({"event": "finished", "task": task, "error": reason, "seconds": 0.0})
+            why = f"{reason}, {ATTEMPTS} times in all (out of memory?)"
+            listen({"event": "finished", "task": task, "error": why, "seconds": 0.0})
             return
-        listen({"event": "lost", "task": task, "reason": f"its worker died with exit code {code}; it begins again"})
+        listen({"event": "lost", "task": task, "reason": f"{reason}; it begins again"})
         replacement.task = task
         self.attempts[task] += 1

@@ -17,16 +17,16 @@ class OnRay:
     """A cluster that exists (`address`), or one made on this machine for the study; the store is on a shared path."""
 
     def __init__(
-        self, workshop: Workshop, address: str | None = None, workers: int | None = None, threads: int | None = None
+        self, shop: Workshop, address: str | None = None, workers: int | None = None, threads: int | None = None
     ) -> None:
         ray = _ray()
         self.ray, self.own, share = ray, not ray.is_initialized(), threads or 1
         if self.own:
             _start(ray, address, workers, share)
         self.queue = _queue_here(ray)
-        gpus = 1 if workshop.device.type == "cuda" else 0
+        gpus = 1 if shop.device.type == "cuda" else 0
         self.remote = ray.remote(num_cpus=share, num_gpus=gpus, max_retries=ATTEMPTS - 1)(ray_task)
-        self.text = ray.put(payload(workshop.study, workshop.place, share))
+        self.text = ray.put(payload(shop.study, shop.place, share))
         self.running: dict[Any, str] = {}
 
     @property

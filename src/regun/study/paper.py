@@ -4,9 +4,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
+from typing import Literal
 
 from regun.errors import RegunError, unknown
-from regun.study.rank import Mark, marks
 
 _SETUPS = {
     # study: setup in the packaged table, what a reader must know before comparing
@@ -31,6 +31,9 @@ _REMARKS = {
 
 _PRESETS = {"lur@cifar10": "lur", "lur@cifar100": "lur", "lur@tiny_imagenet": "lur"}
 """Methods with the settings that the paper's own row has; any other preset is another method than the paper's."""
+
+
+Mark = Literal["best", "second"]
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,16 @@ def _ranked(numbers: Mapping[tuple[float, str, str], Printed]) -> dict[tuple[flo
     for fraction, metric in {(fraction, metric) for fraction, _, metric in numbers}:
         rows = {name: n for (f, name, m), n in numbers.items() if (f, m) == (fraction, metric)}
         methods = [name for name in rows if name not in ("retrain", "base")]
-        found = marks({name: abs(rows[name].mean - rows["retrain"].mean) for name in methods})
+        found = _marks({name: abs(rows[name].mean - rows["retrain"].mean) for name in methods})
         ranked |= {(fraction, name, metric): replace(rows[name], mark=mark) for name, mark in found.items()}
     return ranked
+
+
+def _marks(distances: Mapping[str, float]) -> dict[str, Mark]:
+    """Best and second best as the paper marks them, whatever the noise; equal distances share a mark."""
+    names: dict[int, Mark] = {0: "best", 1: "second"}
+    closer = {name: sum(other < own - 1e-9 for other in distances.values()) for name, own in distances.items()}
+    return {name: names[n] for name, n in closer.items() if n in names}
 
 
 def _rows() -> list[dict[str, str]]:

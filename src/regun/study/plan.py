@@ -1,43 +1,25 @@
-"""From a study to the tasks it takes, before anything runs."""
+"""From a study to the tasks it takes, before anything runs: a pure function of the study and its training labels."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from regun.methods import Work
 from regun.settings import parse_spec
-from regun.splits import Indices, Reserve, make_splits, reserve
+from regun.splits import Indices, Reserve, make_splits
 from regun.study.spec import FIRST_REFERENCE, Study
+from regun.study.tasks import KINDS, Answer, Judge, MeasureFloor, Task, Train, Tune, Unlearn
 from regun.tune import Space
 
-Kind = Literal["train", "tune", "unlearn", "signals", "floor", "evaluate"]
-KINDS: tuple[Kind, ...] = ("train", "tune", "unlearn", "signals", "floor", "evaluate")
 FORWARD = 1 / 3
 """What a sample's forward pass costs, as a share of forward and backward together."""
+PARTS = ("retain", "forget", "heldout", "val")
 
 
 @dataclass(frozen=True)
-class Task:
-    """One thing to make. Its id says all that decides it within the study, so equal needs meet in one task."""
-
-    id: str
-    kind: Kind
-    label: str
-    split: int
-    seed: int
-    forget: str = ""
-    entry: str = ""
-    models: tuple[str, ...] = ()
-    """signals: the model; floor: Retrain and the references; evaluate: the model, Retrain and the references."""
-    needs: tuple[str, ...] = ()
-    work: Work | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study's tasks in an order in which they can be done."""
 
     study: Study
@@ -48,15 +30,29 @@ class Plan:
     def counts(self) -> dict[str, int]:
         """How many tasks of each kind."""
         found = Counter(task.kind for task in self.tasks.values())
-        return {kind: found[kind] for kind in KINDS if found[kind]}
+        return {kind.kind: found[kind.kind] for kind in KINDS if found[kind.kind]}
 
-    def steps(self, kind: Kind) -> int:
+    def steps(self, kind: str) -> int:
         """Optimizer steps of all tasks of a kind, as far as their methods tell."""
         return sum(task.work.steps for task in self.tasks.values() if task.kind == kind and task.work)
 
     def samples(self) -> int:
         """Samples through backward passes, forward passes counted by their share."""
         return sum(task.work.samples for task in self.tasks.values() if task.work)
+
+    def judged(self) -> list[Judge]:
+        return [task for task in self.tasks.values() if isinstance(task, Judge)]
+
+
+def plan_study(study: Study, labels: Indices, test: int = 0) -> StudyPlan:
+    """Every task of the study; `labels` are those of the training set, `test` counts the test examples."""
+    planner = _Planner(study, labels, test)
+    sizes: dict[str, Mapping[str, int]] = {}
+    for seed in study.seeds:
+        for forget in study.forget:
+            sizes.setdefault(forget, planner.sizes(seed, forget))
+            planner.request(seed, forget)
+    return StudyPlan(study, {task.id: task for task in _in_order(planner.tasks)}, sizes)
 
 
 @dataclass
@@ -69,121 +65,148 @@ class _Planner:
     known: dict[tuple[int, str], dict[str, int]] = field(default_factory=dict[tuple[int, str], dict[str, int]])
 
     def add(self, task: Task) -> str:
-        self.tasks.setdefault(task.id, task)
-        return task.id
+        return self.tasks.setdefault(task.id, task).id
 
     def sizes(self, seed: int, forget: str) -> dict[str, int]:
-        study, split = self.study, self.study.split_of(seed)
+        split = self.study.split_of(seed)
         if split not in self.kept:
-            self.kept[split] = reserve(
-                self.labels, split, heldout=study.heldout, val=study.val, stratified=study.stratified
-            )
+            self.kept[split] = self.study.reserve(self.labels, split)
         if (split, forget) not in self.known:
             splits = make_splits(self.labels, self.study.request(forget), self.kept[split])
-            names = ("retain", "forget", "heldout", "val")
-            self.known[split, forget] = {name: len(getattr(splits, name)) for name in names}
+            self.known[split, forget] = {name: len(getattr(splits, name)) for name in PARTS}
         return self.known[split, forget]
 
-
-def plan_study(study: Study, labels: Indices, test: int = 0) -> Plan:
-    """Every task of the study; `labels` are those of the training set, `test` counts the test examples."""
-    planner = _Planner(study, labels, test)
-    sizes: dict[str, dict[str, int]] = {}
-    for seed in study.seeds:
-        for forget in study.forget:
-            found = planner.sizes(seed, forget)
-            sizes.setdefault(forget, found)
-            _plan_request(planner, seed, forget, found)
-    return Plan(study, {task.id: task for task in _in_order(planner.tasks)}, sizes)
-
-
-def _plan_request(planner: _Planner, seed: int, forget: str, sizes: Mapping[str, int]) -> None:
-    """Everything that one request of one seed takes."""
-    study = planner.study
-    base = _train(planner, "", seed, seed, sizes)
-    retrain = _train(planner, forget, seed, seed, sizes)
-    references = [_train(planner, forget, seed, other, sizes) for other in study.reference_seeds()]
-    judges = (retrain, *references)
-    signals = {model: _signals(planner, model, seed, forget, sizes) for model in (base, *judges)}
-    floor: tuple[str, ...] = ()
-    if len(references) >= 2:
-        label = f"noise floor, {request_label(forget)}, seed {seed}"
-        split = study.split_of(seed)
-        needs = tuple(signals[m] for m in judges)
-        floor = (
-            planner.add(Task(f"floor, {forget}, seed {seed}", "floor", label, split, seed, forget, "", judges, needs)),
-        )
-    models = {"retrain": retrain, "base": base}
-    for name in study.entries():
-        models[name] = _unlearn(planner, name, seed, forget, sizes, base)
-        signals[models[name]] = _signals(planner, models[name], seed, forget, sizes, study.title_of(name))
-    for name, model in models.items():
-        title = study.title_of(name) if name in study.entries() else name.capitalize()
-        needs = (*dict.fromkeys((signals[model], *(signals[m] for m in judges))), *floor)
-        planner.add(
-            Task(
-                f"evaluate {name}, {forget}, seed {seed}", "evaluate",
-                f"judge {title}, {request_label(forget)}, seed {seed}",
-                study.split_of(seed), seed, forget, name, (model, *judges), needs,
+    def request(self, seed: int, forget: str) -> None:
+        """Everything that one request of one seed takes."""
+        study, split = self.study, self.study.split_of(seed)
+        base = self.train("", seed, seed)
+        retrain = self.train(forget, seed, seed)
+        judges = (retrain, *(self.train(forget, seed, other) for other in study.reference_seeds()))
+        answers = {model: self.answer(model, seed, forget) for model in (base, *judges)}
+        where = f"{request_label(forget)}, seed {seed}"
+        floor: tuple[str, ...] = ()
+        if len(judges) > 2:
+            found = MeasureFloor(
+                id=f"floor, {forget}, seed {seed}",
+                label=f"noise floor, {where}",
+                split=split,
+                seed=seed,
+                forget=forget,
+                judges=judges,
+                needs=tuple(answers[model] for model in judges),
             )
-        )  # fmt: skip
+            floor = (self.add(found),)
+        models = [("retrain", 0, retrain), ("base", 0, base)]
+        for name in study.entries():
+            for repeat in range(study.repeats):
+                model = self.unlearn(name, repeat, seed, forget, base)
+                answers[model] = self.answer(model, seed, forget)
+                models.append((name, repeat, model))
+        for name, repeat, model in models:
+            needs = dict.fromkeys((answers[model], *(answers[judge] for judge in judges)))
+            self.add(
+                Judge(
+                    id=f"evaluate {name}, {forget}, seed {seed}{_run(repeat)}",
+                    label=f"judge {study.title_of(name)}, {where}{_run(repeat)}",
+                    split=split,
+                    seed=seed,
+                    forget=forget,
+                    entry=name,
+                    repeat=repeat,
+                    model=model,
+                    judges=judges,
+                    needs=(*needs, *floor),
+                )
+            )
+
+    def train(self, forget: str, seed: int, training_seed: int) -> str:
+        """A base model (nothing to forget) or a retrained one."""
+        study, sizes = self.study, self.sizes(seed, forget or self.study.forget[0])
+        split, recipe = study.split_of(seed), study.recipe_value
+        examples = sizes["retain"] + (0 if forget else sizes["forget"])
+        role = "base" if not forget else "retrain" if training_seed < FIRST_REFERENCE else "reference"
+        number = f" {training_seed - FIRST_REFERENCE + 1}" if role == "reference" else ""
+        what = f"without {forget}" if forget else "base"
+        return self.add(
+            Train(
+                id=f"train {what}, split {split}, seed {training_seed}",
+                label=f"{role}{number}, {request_label(forget)}, seed {seed}" if forget else f"base, seed {seed}",
+                split=split,
+                seed=training_seed,
+                forget=forget,
+                role=role,
+                work=Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples),
+            )
+        )
+
+    def unlearn(self, name: str, repeat: int, seed: int, forget: str, base: str) -> str:
+        study, sizes = self.study, self.sizes(seed, forget)
+        method, config = study.resolve(study.entries()[name], forget)
+        search = self.tune(name, forget) if study.tuning and method.search.get(study.family) else ""
+        return self.add(
+            Unlearn(
+                id=f"unlearn {name}, {forget}, seed {seed}{_run(repeat)}",
+                label=f"{study.title_of(name)}, {request_label(forget)}, seed {seed}{_run(repeat)}",
+                split=study.split_of(seed),
+                seed=seed,
+                forget=forget,
+                entry=name,
+                repeat=repeat,
+                base=base,
+                search=search,
+                needs=(base, search) if search else (base,),
+                work=method.planned(config, sizes["forget"], sizes["retain"], study.budget_value),
+            )
+        )
+
+    def tune(self, name: str, forget: str) -> str:
+        """The search for a method's settings: once for each request, on one seed, frozen for all."""
+        study, how, task_id = self.study, self.study.tuning, f"tune {name}, {forget}"
+        if task_id in self.tasks or how is None:
+            return task_id
+        seed = study.tuned_on
+        sizes = self.sizes(seed, forget)
+        models = [self.train("", seed, seed)]
+        if how.objective == "gap":
+            models += [self.train(forget, seed, other) for other in (seed, *study.reference_seeds())]
+        method, config = study.resolve(study.entries()[name], forget)
+        one = method.planned(config, sizes["forget"], sizes["retain"], study.budget_value)
+        fixed = tuple(parse_spec(study.entries()[name])[1])
+        trials = min(how.trials, Space.of(method, config, study.family, fixed).size or how.trials)
+        return self.add(
+            Tune(
+                id=task_id,
+                label=f"tune {study.title_of(name)}, {request_label(forget)}",
+                split=study.split_of(seed),
+                seed=seed,
+                forget=forget,
+                entry=name,
+                models=tuple(models),
+                needs=tuple(models),
+                work=Work(trials * one.steps, trials * one.samples) if one else None,
+            )
+        )
+
+    def answer(self, model: str, seed: int, forget: str) -> str:
+        split, samples = self.study.split_of(seed), sum(self.sizes(seed, forget).values()) + self.test
+        title, _, rest = self.tasks[model].label.partition(",")
+        run = rest[rest.find(", run ") :] if ", run " in rest else ""
+        return self.add(
+            Answer(
+                id=f"signals of {model}: {forget}, split {split}",
+                label=f"answers of {title}, {request_label(forget)}, seed {seed}{run}",
+                split=split,
+                seed=seed,
+                forget=forget,
+                model=model,
+                needs=(model,),
+                work=Work(0, round(FORWARD * samples)),
+            )
+        )
 
 
-def _train(planner: _Planner, forget: str, seed: int, training_seed: int, sizes: Mapping[str, int]) -> str:
-    """A base model (nothing to forget) or a retrained one."""
-    study = planner.study
-    split, recipe = study.split_of(seed), study.recipe_value
-    examples = sizes["retain"] + (0 if forget else sizes["forget"])
-    what = f"without {forget}" if forget else "base"
-    work = Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples)
-    role = "retrain" if training_seed == seed else f"reference {training_seed - FIRST_REFERENCE + 1}"
-    label = f"{role}, {request_label(forget)}, seed {seed}" if forget else f"base, seed {seed}"
-    task_id = f"train {what}, split {split}, seed {training_seed}"
-    return planner.add(Task(task_id, "train", label, split, training_seed, forget, work=work))
-
-
-def _unlearn(planner: _Planner, name: str, seed: int, forget: str, sizes: Mapping[str, int], base: str) -> str:
-    study = planner.study
-    method, config = study.resolve(study.entries()[name], forget)
-    work = method.planned(config, sizes["forget"], sizes["retain"], study.budget_value)
-    label = f"{study.title_of(name)}, {request_label(forget)}, seed {seed}"
-    task_id = f"unlearn {name}, {forget}, seed {seed}"
-    tuned = _tune(planner, name, forget) if study.tuning and method.search.get(study.family) else ()
-    return planner.add(
-        Task(task_id, "unlearn", label, study.split_of(seed), seed, forget, name, (base,), (base, *tuned), work)
-    )
-
-
-def _tune(planner: _Planner, name: str, forget: str) -> tuple[str, ...]:
-    """The search for a method's settings: once for each request, on one seed, frozen for all."""
-    task_id = f"tune {name}, {forget}"
-    if task_id in planner.tasks:
-        return (task_id,)
-    study, tuning = planner.study, planner.study.tuning
-    assert tuning is not None
-    seed = study.tuned_on
-    sizes = planner.sizes(seed, forget)
-    needs = [_train(planner, "", seed, seed, sizes)]
-    if tuning.objective == "gap":
-        needs += [_train(planner, forget, seed, other, sizes) for other in (seed, *study.reference_seeds())]
-    method, config = study.resolve(study.entries()[name], forget)
-    one = method.planned(config, sizes["forget"], sizes["retain"], study.budget_value)
-    fixed = tuple(parse_spec(study.entries()[name])[1])
-    trials = min(tuning.trials, Space.of(method, config, study.family, fixed).size or tuning.trials)
-    work = Work(trials * one.steps, trials * one.samples) if one else None
-    label = f"tune {study.title_of(name)}, {request_label(forget)}"
-    split = study.split_of(seed)
-    task = Task(task_id, "tune", label, split, seed, forget, name, tuple(needs), tuple(needs), work)
-    return (planner.add(task),)
-
-
-def _signals(planner: _Planner, model: str, seed: int, forget: str, sizes: Mapping[str, int], title: str = "") -> str:
-    study = planner.study
-    samples = round(FORWARD * (sum(sizes.values()) + planner.test))
-    label = f"answers of {title or planner.tasks[model].label.partition(',')[0]}, {request_label(forget)}, seed {seed}"
-    task_id = f"signals of {model}: {forget}, split {study.split_of(seed)}"
-    split = study.split_of(seed)
-    return planner.add(Task(task_id, "signals", label, split, seed, forget, "", (model,), (model,), Work(0, samples)))
+def _run(repeat: int) -> str:
+    return f", run {repeat + 1}" if repeat else ""
 
 
 def _in_order(tasks: Mapping[str, Task]) -> Iterator[Task]:

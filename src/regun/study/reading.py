@@ -7,9 +7,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from regun.data.catalogue import DataSpec
-from regun.data.presets import pipeline
+from regun.data.catalogue import pipeline
 from regun.errors import RegunError, SettingsError, unknown
+from regun.evaluate.membership import resolve_attack
+from regun.evaluate.metrics import resolve_metric
 from regun.runs.setup import default_preset
 from regun.settings import parse_spec
 from regun.splits import Request
@@ -42,8 +43,10 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
     """A study from TOML text; files it names are looked for in `folder`."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
+    except (ValueError, RecursionError) as fault:  # integers of thousands of digits, nesting without end
         raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+    if "folder" in values:
+        raise SettingsError([f"{where} sets folder; that is no key of a study: files are looked for beside it."])
     study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
     refuse_shapes(study)
     refuse_bad(study)
@@ -71,7 +74,7 @@ def refuse_shapes(study: Study) -> None:
     """Raise unless lists are lists, tables are tables and titles are text."""
     problems = [
         f"study.{key} is {getattr(study, key)!r}; give a list."
-        for key in ("forget", "seeds", "methods")
+        for key in ("forget", "seeds", "methods", "attacks", "metrics")
         if not isinstance(getattr(study, key), tuple)
     ]
     tables: dict[str, Any] = {"titles": study.titles, "tune": study.tune}
@@ -92,7 +95,7 @@ def refuse_bad(study: Study) -> None:
     problems = [
         f"study.{key} is empty; give at least one." for key in ("forget", "seeds", "methods") if not getattr(study, key)
     ]
-    for key in ("forget", "seeds", "methods"):
+    for key in ("forget", "seeds", "methods", "attacks", "metrics"):
         values = list(getattr(study, key))
         problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
     requests: dict[Request, str] = {}
@@ -115,9 +118,9 @@ def refuse_bad(study: Study) -> None:
         if not 0 <= seed < FIRST_REFERENCE
     ]
     problems += _untunable(study)
-    data, values = parse_spec(study.data)
+    data = parse_spec(study.data)[0]
     checks = [
-        lambda: DataSpec.read(data, {"root": "." if data != "digits" else None, **values}),
+        lambda: study.data_spec("."),
         lambda: study.model_spec,
         lambda: study.recipe_value,
         lambda: study.budget_value,
@@ -125,6 +128,8 @@ def refuse_bad(study: Study) -> None:
         *(lambda text=text: study.request(text) for text in study.forget),
         *(lambda m=m, f=f: study.resolve(m, f) for m in study.methods for f in study.forget),
         lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
+        *(lambda text=text: resolve_attack(text) for text in study.audit_attacks or ()),
+        *(lambda text=text: resolve_metric(text) for text in study.audit_metrics),
     ]
     for attempt in checks:
         try:

@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from regun.study.engines import Engine
-from regun.study.plan import Task
+from regun.study.tasks import Task
 from regun.study.workshop import Workshop
 
 Listen = Callable[[Mapping[str, Any]], None]
@@ -21,22 +21,22 @@ class Ran:
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def run_study(workshop: Workshop, engine: Engine, listen: Listen) -> Ran:
+def carry_out(shop: Workshop, engine: Engine, listen: Listen) -> Ran:
     """Make all that the study lacks; the engine is closed at the end, also when this is interrupted."""
-    return _Run(workshop, engine, listen).go()
+    return _Run(shop, engine, listen).go()
 
 
 class _Run:
-    def __init__(self, workshop: Workshop, engine: Engine, listen: Listen) -> None:
-        self.workshop, self.engine, self.tell = workshop, engine, listen
-        self.tasks, self.ran = workshop.plan.tasks, Ran()
+    def __init__(self, shop: Workshop, engine: Engine, listen: Listen) -> None:
+        self.shop, self.engine, self.tell = shop, engine, listen
+        self.tasks, self.ran = shop.plan.tasks, Ran()
         self.order = {task_id: place for place, task_id in enumerate(self.tasks)}
         self.sorter = TopologicalSorter({task.id: task.needs for task in self.tasks.values()})
         self.ready: list[Task] = []
 
     def go(self) -> Ran:
         try:
-            self.ran.found = [task.id for task in self.tasks.values() if self.workshop.done(task)]
+            self.ran.found = [task.id for task in self.tasks.values() if self.shop.done(task)]
             self.tell({"event": "planned", "tasks": len(self.tasks), "found": list(self.ran.found)})
             self.sorter.prepare()
             while self.sorter.is_active():

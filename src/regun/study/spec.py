@@ -1,12 +1,13 @@
 """A study as data: what to train, forget and compare."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regun.data.catalogue import DATA_SETS, DataSpec
+from regun.data.catalogue import DataSpec
+from regun.evaluate import ATTACKS, METRICS
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
 from regun.runs.setup import (
@@ -17,18 +18,20 @@ from regun.runs.setup import (
     default_recipe,
     family_of,
     read_budget,
+    read_data,
     read_recipe,
     read_request,
-    unlearning_preset,
 )
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Request
+from regun.splits import Indices, Request, Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
 from regun.tune.settings_file import Blocks, method_name
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""
+REPEAT_STEP = 10_000
+"""How far the unlearning seeds of two repeats are apart; training seeds stay below."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Study:
     recipe: str = setting("", "recipe, as `name,key=value`; default by model")
     augment: str = setting("", "input pipeline for training; default by model and data")
     forget: tuple[str, ...] = setting(("0.1",), "what to forget: fractions or other requests")
-    seeds: tuple[int, ...] = setting((0,), "seeds; each has its own split unless split_seed is set")
+    seeds: tuple[int, ...] = setting((0,), "training seeds; each has its own split unless split_seed is set")
+    repeats: int = setting(1, "unlearning runs for each training seed, each from a seed of its own", low=1, high=1000)
     split_seed: int | None = setting(None, "one split for all seeds (default: it moves with the seed, as in the paper)")
     heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
@@ -50,7 +54,9 @@ class Study:
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     budget: str = setting("", "`steps=N` or `samples=N` for every method (default: each method's own epochs)")
-    bootstrap: int = setting(1000, "resamples behind the intervals", low=0)
+    bootstrap: int = setting(1000, "resamples behind the intervals", low=0, high=1_000_000)
+    attacks: tuple[str, ...] = setting((), "further attacks beside the built-in ones: `file.py:function`")
+    metrics: tuple[str, ...] = setting((), "further columns: numbers of the audit, or metrics as `file.py:function`")
     threads: int | None = setting(
         None, "threads of one task; results are the same bit for bit only with the same", low=1
     )
@@ -58,7 +64,7 @@ class Study:
     settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
     titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
     tune_seed: int | None = setting(None, "seed that settings are searched on (default: the first)", low=0)
-    tune: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata={"help": "trials, objective: see Tuning"})
+    tune: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata={"help": "trials, objective, seed"})
     folder: str = "."
 
     def __post_init__(self) -> None:
@@ -78,8 +84,8 @@ class Study:
         return read_recipe(self.recipe or default_recipe(self.model_spec.name))
 
     @property
-    def tuning(self) -> "Tuning | None":
-        return bind(Tuning, self.tune, "study.tune") if self.tune else None
+    def tuning(self) -> "TuneSpec | None":
+        return bind(TuneSpec, self.tune, "study.tune") if self.tune else None
 
     @property
     def budget_value(self) -> Budget | None:
@@ -91,9 +97,38 @@ class Study:
         return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
 
     @property
+    def audit_attacks(self) -> tuple[str, ...] | None:
+        """The attacks of every audit: the built-in ones that can run, then the study's own; None for the former."""
+        if not self.attacks:
+            return None
+        able = [a.name for a in ATTACKS.values() if a.references <= self.references and (self.val or not a.population)]
+        return (*able, *(self._found(text) for text in self.attacks))
+
+    @property
+    def audit_metrics(self) -> tuple[str, ...]:
+        """The metrics that every audit has beside the built-in ones."""
+        return tuple(self._found(text) for text in self.metrics if text not in METRICS)
+
+    def columns(self, measured: Iterable[str]) -> list[str]:
+        """Numbers that the study itself asks to see: those it names, its own metrics, the AUCs of its own attacks."""
+        own = [name for name in measured if name not in METRICS]
+        of_attacks = [
+            name for name in own if name.endswith(("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val"))
+        ]
+        return [*(name for name in self.metrics if name in METRICS), *(name for name in own if name not in of_attacks)]
+
+    @property
     def tuned_on(self) -> int:
         """The seed that settings are searched on."""
         return self.seeds[0] if self.tune_seed is None else self.tune_seed
+
+    def unlearning_seed(self, seed: int, repeat: int) -> int:
+        """The seed of an unlearning run; the first one of a training seed has that seed itself."""
+        return seed + REPEAT_STEP * repeat
+
+    def reserve(self, labels: Indices, split: int) -> Reserve:
+        """What is set aside before any training, by the split's seed."""
+        return reserve(labels, split, heldout=self.heldout, val=self.val, stratified=self.stratified)
 
     def split_of(self, seed: int) -> int:
         """The split seed that goes with a training seed."""
@@ -103,22 +138,22 @@ class Study:
         """Training seeds of the references: the same for all seeds, so that a fixed split shares its references."""
         return tuple(FIRST_REFERENCE + n for n in range(self.references))
 
-    def setup(self, seed: int, root: str | None, *, unlearning: bool = False) -> Setup:
-        """Data, model and split of one seed; `root` is the folder of the data sets."""
-        name, values = parse_spec(self.data)
-        if name in DATA_SETS and name != "digits" and root:
-            values = {"root": root, **values}
-        model = self.model_spec
-        preset = self.augment or default_preset(model.name, name)
+    def data_spec(self, data_dir: str | None) -> DataSpec:
+        """The data set; `data_dir` is the folder of those that have files."""
+        return read_data(self.data, data_dir, self.folder)
+
+    def setup(self, split: int, data_dir: str | None) -> Setup:
+        """Data, model and one split; `data_dir` is the folder of the data sets."""
+        model, data = self.model_spec, self.data_spec(data_dir)
         return Setup(
-            DataSpec.read(name, values),
-            model,
-            self.recipe_value,
-            unlearning_preset(preset) if unlearning else preset,
-            self.split_of(seed),
-            self.heldout,
-            self.val,
-            self.stratified,
+            data=data,
+            model=model,
+            recipe=self.recipe_value,
+            preset=self.augment or default_preset(model.name, data.name),
+            split_seed=split,
+            heldout=self.heldout,
+            val=self.val,
+            stratified=self.stratified,
         )
 
     def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
@@ -145,7 +180,7 @@ class Study:
         several = {title for title in plain.values() if list(plain.values()).count(title) > 1}
         rest = {n: text.partition("@")[2] or text.partition(",")[2] for n, text in texts.items()}
         told = {n: f"{plain[n]} ({rest[n].replace(',', ', ')})" for n in texts if plain[n] in several and rest[n]}
-        return {**plain, **told, **{n: title for n, title in self.titles.items() if n in texts}}
+        return {"retrain": "Retrain", "base": "Base", **plain, **told, **self.titles}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values from which `from_json` makes the same study elsewhere, in another process say."""
@@ -156,10 +191,10 @@ class Study:
         return bind(cls, value, "study")
 
     def _model(self) -> tuple[str, dict[str, str]]:
-        return parse_spec(self.model or default_model(parse_spec(self.data)[0]))
+        return parse_spec(self._found(self.model) or default_model(parse_spec(self.data)[0]))
 
     def _found(self, text: str) -> str:
-        """A method text whose Python file, if it names one, is looked for in the study's folder."""
+        """Text whose Python file, if it names one, is looked for in the study's folder."""
         place, comma, rest = text.partition(",")
         head, at, preset = place.partition("@")
         file, colon, function = head.rpartition(":") if ".py:" in head else (head, "", "")
@@ -170,7 +205,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TuneSpec:
     """How a study tunes its methods: once for each request, on the first seed, frozen for all seeds."""
 
     trials: int = setting(20, "settings tried for each method, the default among them", low=1)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regun.errors import RegunError, SettingsError, unknown
-from regun.study.collect import judged
+from regun.study.collect import evaluation_of
+from regun.study.tasks import Judge
 from regun.study.workshop import Workshop
 
 
@@ -23,8 +24,8 @@ class Tracker(Protocol):
 class Tracking:
     """A listener of a study: every event but single steps as a JSON line, learning curves and results to trackers."""
 
-    def __init__(self, workshop: Workshop, out: Path, trackers: Sequence[Tracker] = ()) -> None:
-        self.workshop, self.trackers = workshop, trackers
+    def __init__(self, shop: Workshop, out: Path, trackers: Sequence[Tracker] = ()) -> None:
+        self.shop, self.trackers = shop, trackers
         try:
             out.mkdir(parents=True, exist_ok=True)
             self.file = (out / "metrics.jsonl").open("a", encoding="utf-8")
@@ -36,10 +37,10 @@ class Tracking:
     def __call__(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "step":
             return
-        task = self.workshop.plan.tasks.get(event.get("task", ""))
+        task = self.shop.plan.tasks.get(event.get("task", ""))
         row = {"time": time.time(), **event, **({"label": task.label} if task else {})}
-        if task and event["event"] == "finished" and task.kind == "evaluate":
-            found = judged(self.workshop, task)
+        if isinstance(task, Judge) and event["event"] == "finished":
+            found = evaluation_of(self.shop, task)[1]
             row["metrics"] = found.values() if found else {}
             self._log(task.label, row["metrics"], 0)
         if task and event["event"] == "epoch":

@@ -1,16 +1,44 @@
 """The trade-off between utility and forgetting: a study whose methods are swept over w, and its results as curves."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regun.errors import RegunError
-from regun.evaluate import spread
 from regun.settings import parse_spec
-from regun.study.results import Block, Entry, Point, Results, TradeOff
+from regun.study.results import Block, Results, Row
 from regun.study.spec import Study
 from regun.tune.settings_file import method_name
 
 WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a model stands: utility (test accuracy) and forgetting (RMIA AUC), means and sample deviations, in %."""
+
+    utility: float
+    forgetting: float
+    utility_std: float | None = None
+    forgetting_std: float | None = None
+    w: float | None = None
+
+
+NOWHERE = Point(math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The sweep of w on one forget request: curves by method title, methods without a w as single points."""
+
+    forget: str
+    label: str
+    retrain: Point
+    base: Point
+    curves: Mapping[str, tuple[Point, ...]]
+    fixed: Mapping[str, Point]
+    noise: tuple[float, float] | None = None
+    """How far two retrained models are apart at most: in utility, in forgetting."""
 
 
 def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
@@ -24,20 +52,29 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     return replace(study, name=f"{study.name}-tradeoff", methods=tuple(texts), titles={}, tune={})
 
 
-def tradeoffs(study: Study, results: Results, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
-    """The curves of each forget request, from the results of `sweep(study, weights)`."""
-    return [_tradeoff(study, block, weights) for block in results.blocks if _complete(block)]
+def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
+    """Where the methods of each forget request stand; with the study that was swept, its curves over w."""
+    return [_tradeoff(block, study, weights) for block in results.blocks if _complete(block)]
 
 
-def points_only(results: Results) -> list[TradeOff]:
-    """Where the methods of a plain study stand, without a sweep."""
-    return [
-        TradeOff(
-            block.forget, block.label, _of(block, "retrain"), _of(block, "base"), {}, _singles(block), _noise(block)
-        )
-        for block in results.blocks
-        if _complete(block)
-    ]
+def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff:
+    curves: dict[str, tuple[Point, ...]] = {}
+    fixed: dict[str, Point] = {}
+    rows = {row.name: row for row in block.rows}
+    if study is None:
+        found = {row.title: _point(row) for row in block.methods}
+        fixed = {title: point for title, point in found.items() if point}
+    for name, text in study.entries().items() if study else ():
+        title, texts = study.title_of(name) if study else name, _swept(study, text, weights) if study else []
+        points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[method_name(t)], _weight(t))))
+        if texts != [text]:
+            curves[title] = points
+        elif points:
+            fixed[title] = points[0]
+    noise = [block.floors[name].largest for name in ("test_acc", "rmia_auc") if name in block.floors]
+    retrain, base = (_point(block.row(name)) or NOWHERE for name in ("retrain", "base"))
+    box = (noise[0], noise[1]) if len(noise) == 2 else None
+    return TradeOff(block.forget, block.label, retrain, base, curves, fixed, box)
 
 
 def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
@@ -50,53 +87,19 @@ def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
     return [f"{name}{rest},w={w:g}" for w in weights]
 
 
-def _tradeoff(study: Study, block: Block, weights: Sequence[float]) -> TradeOff:
-    curves: dict[str, tuple[Point, ...]] = {}
-    fixed: dict[str, Point] = {}
-    entries = {entry.name: entry for entry in block.entries}
-    for name, text in study.entries().items():
-        title, texts = study.title_of(name), _swept(study, text, weights)
-        found = [_point(entries.get(t) or entries[method_name(t)], _weight(t)) for t in texts]
-        points = tuple(point for point in found if point)
-        if texts != [text]:
-            curves[title] = points
-        elif points:
-            fixed[title] = points[0]
-    return TradeOff(block.forget, block.label, _of(block, "retrain"), _of(block, "base"), curves, fixed, _noise(block))
-
-
 def _weight(text: str) -> float | None:
     w = parse_spec(text)[1].get("w")
     return None if w is None else float(w)
 
 
 def _complete(block: Block) -> bool:
-    return all(_point(block.entry(name)) for name in ("retrain", "base"))
+    return all(_point(block.row(name)) for name in ("retrain", "base"))
 
 
-def _of(block: Block, name: str) -> Point:
-    found = _point(block.entry(name))
-    assert found is not None  # _complete has looked
-    return found
-
-
-def _singles(block: Block) -> Mapping[str, Point]:
-    found = {entry.title: _point(entry) for entry in block.entries if entry.kind == "method"}
-    return {title: point for title, point in found.items() if point}
-
-
-def _point(entry: Entry, w: float | None = None) -> Point | None:
-    """Test accuracy and RMIA AUC over the seeds; None where nothing could be judged."""
-    judged = [run.evaluation.values() for run in entry.runs if run.evaluation is not None]
-    if not judged or not all({"test_acc", "rmia_auc"} <= values.keys() for values in judged):
+def _point(row: Row, w: float | None = None) -> Point | None:
+    """Test accuracy and RMIA AUC of a row; None where nothing could be judged."""
+    utility, forgetting = row.cells.get("test_acc"), row.cells.get("rmia_auc")
+    if utility is None or forgetting is None:
         return None
-    utility, forgetting = (spread([values[name] for values in judged]) for name in ("test_acc", "rmia_auc"))
-    return Point(utility[0], forgetting[0], utility[1], forgetting[1], w)
-
-
-def _noise(block: Block) -> tuple[float, float] | None:
-    """The largest differences between two retrained models, over the seeds."""
-    gaps = [run.evaluation.gaps for run in block.entry("base").runs if run.evaluation is not None]
-    found = [[gap[name].floor_largest for gap in gaps if name in gap] for name in ("test_acc", "rmia_auc")]
-    largest = [max((value for value in values if value is not None), default=None) for values in found]
-    return (largest[0], largest[1]) if largest[0] is not None and largest[1] is not None else None
+    up, across = (cell.repeat_std if cell.std is None else cell.std for cell in (utility, forgetting))
+    return Point(utility.mean, forgetting.mean, up, across, w)

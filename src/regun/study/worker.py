@@ -17,10 +17,10 @@ import torch
 
 from regun.errors import RegunError
 from regun.study.spec import Study
-from regun.study.workshop import Place, Workshop
+from regun.study.workshop import Workplace, Workshop
 
 
-def payload(study: Study, place: Place, threads: int | None) -> str:
+def payload(study: Study, place: Workplace, threads: int | None) -> str:
     """All that a worker has to know, as text."""
     return json.dumps({"study": study.to_json(), "place": asdict(place), "threads": threads})
 
@@ -31,19 +31,21 @@ def open_workshop(text: str) -> Workshop:
     value = json.loads(text)
     if value["threads"] is not None:
         torch.set_num_threads(value["threads"])
-    return Workshop(Study.from_json(value["study"]), Place(**value["place"]))
+    return Workshop(Study.from_json(value["study"]), Workplace(**value["place"]))
 
 
-def do_task(workshop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+def do_task(shop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
     """Do one task; the answer holds its key or, if it failed, the reason."""
     started = time.perf_counter()
     answer: dict[str, Any] = {"event": "finished", "task": task_id}
     try:
-        task = workshop.plan.tasks[task_id]
-        found = workshop.done(task)
-        answer |= {"key": workshop.do(task, tell), "found": found}
+        task = shop.plan.tasks[task_id]
+        found = shop.done(task)
+        answer |= {"key": task.do(shop, tell), "found": found}
     except RegunError as fault:
         answer["error"] = str(fault)
+    except SystemExit as fault:  # of a user's code, which would end the worker and look like an accident
+        answer["error"] = f"its code called sys.exit({fault.code!r})"
     except Exception as fault:  # a bug or a full disk: the study goes on with what does not depend on it, and tells
         answer["error"] = " ".join(f"{type(fault).__name__}: {fault}".split())
         answer["traceback"] = traceback.format_exc()
@@ -54,14 +56,14 @@ def serve(connection: Connection, text: str) -> None:
     """Do the tasks whose ids arrive until an empty one does or the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study's own process decides when to stop
     try:
-        workshop = open_workshop(text)
+        shop = open_workshop(text)
 
         def send(event: Mapping[str, Any]) -> None:
             connection.send_bytes(json.dumps(event).encode())
 
         send({"event": "ready"})
         while task_id := connection.recv_bytes().decode():
-            send(do_task(workshop, task_id, lambda event, t=task_id: send({**event, "task": t})))
+            send(do_task(shop, task_id, lambda event, t=task_id: send({**event, "task": t})))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

@@ -192,7 +192,8 @@ def _keep_plain(layer: nn.Conv2d) -> None:
 
 
 def _plain_input(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (args[0].contiguous(), *args[1:])
+    # a clone has plain strides for sure; `contiguous` leaves those of a single channel as they are
+    return (args[0].clone(memory_format=torch.contiguous_format), *args[1:])
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

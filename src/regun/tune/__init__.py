@@ -1,22 +1,21 @@
 """The search for a method's settings, with a retrained model at hand or without."""
 
+from regun.tune.in_memory import search_job
 from regun.tune.objectives import OBJECTIVES, check_objective
-from regun.tune.outcome import Judged, Trial, Tuned, trials_csv
+from regun.tune.outcome import Tried, Tuned
+from regun.tune.proposals import need_optuna
 from regun.tune.space import Space, searchable
-from regun.tune.tuning import Tuning, check_oracle, need_optuna, tune, tune_method
+from regun.tune.stored import Search, search
 
 __all__ = [
     "OBJECTIVES",
-    "Judged",
+    "Search",
     "Space",
-    "Trial",
+    "Tried",
     "Tuned",
-    "Tuning",
     "check_objective",
-    "check_oracle",
     "need_optuna",
+    "search",
+    "search_job",
     "searchable",
-    "trials_csv",
-    "tune",
-    "tune_method",
 ]

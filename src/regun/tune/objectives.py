@@ -5,7 +5,6 @@ reference  (|AUC - 50| beyond its interval) + (KS distance beyond its critical v
            examples + (accuracy lost on unseen) + (accuracy lost on retained); no retrained model is needed
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from regun.errors import AuditError, SettingsError, unknown
 from regun.evaluate import Signals, evaluate
-from regun.evaluate.intervals import LEVEL, delong
+from regun.evaluate.intervals import auc_interval, ks_bar
 from regun.evaluate.metrics import GAPS, correct
 from regun.evaluate.roc import Contrast
 from regun.evaluate.signals import FloatArray
@@ -22,18 +21,20 @@ OBJECTIVES = {
     "gap": "Gap RFVP, the distance to Retrain on validation; needs the retrained model and the references",
     "reference": "forgotten examples look like unseen ones, at the least loss of accuracy; needs no retrained model",
 }
-OBJECTIVE_VERSION = 1
-"""Part of every search's key; raise it when a score's definition changes."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A score to minimise, what it says of forgetting and of utility (both to minimise), and its parts, in points."""
+    """A score to minimise, what it says of forgetting and of utility (both to minimise), and its parts, in points.
+
+    `diverged` says why there was nothing to score.
+    """
 
     score: float
     forgetting: float
     utility: float
     parts: Mapping[str, float]
+    diverged: str | None = None
 
 
 def check_objective(name: str) -> None:
@@ -42,9 +43,10 @@ def check_objective(name: str) -> None:
         raise SettingsError([unknown("objective", name, OBJECTIVES)])
 
 
-def worst(objective: str) -> Scored:
+def worst(objective: str, diverged: str) -> Scored:
     """The highest score there can be, which a run that diverged gets."""
-    return {"gap": Scored(100.0, 100.0, 100.0, {}), "reference": Scored(350.0, 150.0, 200.0, {})}[objective]
+    highest = {"gap": (100.0, 100.0, 100.0), "reference": (350.0, 150.0, 200.0)}[objective]
+    return Scored(*highest, {}, diverged)
 
 
 def gap_score(
@@ -61,14 +63,14 @@ def gap_score(
 def reference_score(target: Mapping[str, Signals], before: Mapping[str, Signals]) -> Scored:
     """How far forgotten examples are from looking unseen, plus the accuracy lost since `before`, the base model.
 
-    `target` holds forget, unseen and, if there are any, retain; `before` the last two. The attack is on the loss, the
-    distance between the distributions of confidence; only what chance does not explain counts. Only drops of accuracy
-    count. A model that never saw a class treats it unlike the others, and rightly so: unseen examples of classes that
-    are not forgotten do not take part in the comparison, nor those of classes that are gone in the accuracy.
+    Both hold forget, unseen and, if there are any, retain. The attack is on the loss, the distance between the
+    distributions of confidence; only what chance does not explain counts. Only drops of accuracy count. A model that
+    never saw a class treats it unlike the others, and rightly so: unseen examples of classes that are not forgotten do
+    not take part in the comparison, nor those of classes that are gone in the accuracy.
     """
     contrast = Contrast.of(target["forget"].true_log_prob, _of_the_same_classes(target["forget"], target["unseen"]))
-    auc, ks = delong(contrast), float(contrast.distances()[0, 0])
-    lost = {f"{name}_lost": _accuracy_lost(target, before, name) for name in before}
+    auc, ks = auc_interval(contrast), float(contrast.advantage()[0])
+    lost = {f"{name}_lost": _accuracy_lost(target, before, name) for name in ("unseen", "retain") if name in before}
     parts = {
         "auc": auc.value,
         "auc_beyond": beyond(auc.value, auc.low, auc.high),
@@ -88,11 +90,6 @@ def beyond(value: float, low: float | None, high: float | None, target: float = 
     """
     low, high = (value if low is None else low), (value if high is None else high)
     return max(0.0, low - target, target - high)
-
-
-def ks_bar(members: int, nonmembers: int, level: float = LEVEL) -> float:
-    """The two-sample Kolmogorov-Smirnov distance that equal distributions exceed in 1 - level of cases."""
-    return math.sqrt(-math.log((1 - level) / 2) / 2) * math.sqrt(1 / members + 1 / nonmembers)
 
 
 def _accuracy_lost(target: Mapping[str, Signals], before: Mapping[str, Signals], name: str) -> float:

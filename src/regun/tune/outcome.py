@@ -1,16 +1,19 @@
-"""What a search found: its trials, the best of them, and their forms as JSON and tables."""
+"""What a search found: its trials, the best of them, and their form as JSON."""
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One trial's scores (to minimise), and what was run: `model` is its key in the store, if it has one."""
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """Settings that were tried and how they did: scores to minimise, and what was run; trial 0 is the start.
 
+    `model` is the key of the trial's model in the store, if it has one; `diverged` says why there was nothing to score.
+    """
+
+    number: int
+    values: Mapping[str, Any]
     score: float
     forgetting: float
     utility: float
@@ -20,26 +23,8 @@ class Judged:
     steps: int = 0
     seconds: float = 0.0
 
-
-@dataclass(frozen=True)
-class Trial:
-    """Settings that were tried and how they did; trial 0 is where the search started."""
-
-    number: int
-    values: Mapping[str, Any]
-    judged: Judged
-
-    @property
-    def score(self) -> float:
-        return self.judged.score
-
     def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "values": dict(self.values), **asdict(self.judged)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Trial":
-        rest = {k: v for k, v in value.items() if k not in ("number", "values")}
-        return cls(value["number"], dict(value["values"]), Judged(**rest))
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -48,13 +33,13 @@ class Tuned:
 
     method: str
     objective: str
-    trials: tuple[Trial, ...]
+    trials: tuple[Tried, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     note: str = ""
     key: str = ""
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> Tried:
         """The trial with the smallest score; the earliest among equals, so the start keeps its place in a tie."""
         return min(self.trials, key=lambda t: (t.score, t.number))
 
@@ -77,12 +62,11 @@ class Tuned:
         return {**self.fixed, **self.best_values}
 
     @property
-    def front(self) -> tuple[Trial, ...]:
+    def front(self) -> tuple[Tried, ...]:
         """Trials that no other beats in forgetting without losing in utility, best forgetting first."""
-        ordered = sorted(self.trials, key=lambda t: (t.judged.forgetting, t.judged.utility, t.number))
-        kept: list[Trial] = []
-        for trial in ordered:
-            if not kept or trial.judged.utility < kept[-1].judged.utility:
+        kept: list[Tried] = []
+        for trial in sorted(self.trials, key=lambda t: (t.forgetting, t.utility, t.number)):
+            if not kept or trial.utility < kept[-1].utility:
                 kept.append(trial)
         return tuple(kept)
 
@@ -103,21 +87,5 @@ class Tuned:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Tuned":
-        trials = tuple(Trial.from_json(t) for t in value["trials"])
+        trials = tuple(Tried(**t) for t in value["trials"])
         return cls(value["method"], value["objective"], trials, dict(value["fixed"]), value["note"], value["key"])
-
-
-def trials_csv(found: Mapping[str, Sequence[Trial]]) -> str:
-    """All trials of several methods as one table; settings and parts a method does not have stay empty."""
-    trials = [t for each in found.values() for t in each]
-    settings = list(dict.fromkeys(name for t in trials for name in t.values))
-    parts = list(dict.fromkeys(name for t in trials for name in t.judged.parts))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
-    writer.writerow(["method", "trial", *settings, *plain, *parts])
-    for method, t in ((method, t) for method, each in found.items() for t in each):
-        cells = [getattr(t.judged, name) for name in plain]
-        measured = ["" if c is None else c for c in cells] + [t.judged.parts.get(p, "") for p in parts]
-        writer.writerow([method, t.number, *(t.values.get(s, "") for s in settings), *measured])
-    return out.getvalue()

@@ -43,6 +43,10 @@ class Space:
             return None
         return math.prod(len(axis.values) for axis in self.axes.values() if isinstance(axis, Choice))
 
+    def at_most(self, trials: int) -> int:
+        """How many of so many trials there are to run: no more than there are combinations."""
+        return trials if self.size is None else min(trials, self.size)
+
     def combinations(self, seed: int) -> list[Values]:
         """Every combination of a finite space: the start first, the others in an order drawn from the seed."""
         choices = [axis.values for axis in self.axes.values() if isinstance(axis, Choice)]

@@ -1,0 +1,143 @@
+"""Other sets of examples: several joined into one, and some of one as a set of their own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from regun.data.examples import Batch, Device, Examples, Indices, Inputs, channels_last, renumbered
+from regun.errors import DataError
+from regun.seeds import digest
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Examples):
+    """`parts` one after the other; part k begins at `starts[k]`."""
+
+    parts: tuple[Examples, ...]
+    labels: Indices = field(init=False, repr=False)
+    num_classes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        classes = {part.num_classes for part in self.parts}
+        if len(classes) != 1:
+            raise DataError(f"the sets to join have {sorted(classes)} classes; they must have the same number.")
+        object.__setattr__(self, "num_classes", classes.pop())
+        object.__setattr__(self, "labels", np.concatenate([part.labels for part in self.parts]))
+
+    @cached_property
+    def starts(self) -> Indices:
+        """Where each part begins, and where the last one ends."""
+        return np.cumsum([0, *(len(part.labels) for part in self.parts)])
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([part.digest for part in self.parts])
+
+    def describe_inputs(self) -> dict[str, Any]:
+        return {**super().describe_inputs(), "parts": [part.describe_inputs() for part in self.parts]}
+
+    def indices(self, part: int) -> Indices:
+        """The indices of one part."""
+        return np.arange(int(self.starts[part]), int(self.starts[part + 1]), dtype=np.int64)
+
+    def fetch(
+        self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
+    ) -> Batch:
+        found = [
+            self.parts[k].fetch(rows, augment=augment, generator=generator, device=device)
+            for k, rows in self._divide(indices).items()
+        ]
+        return self._merge(found, indices)
+
+    def stream(
+        self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
+    ) -> Iterator[Batch]:
+        """A plan within one part is handed to it whole, so that its workers prefetch; others go batch by batch."""
+        if len(self._divide(np.concatenate([np.asarray(p) for p in plan]))) == 1:
+            part = next(iter(self._divide(plan[0])))
+            local = [indices - self.starts[part] for indices in plan]
+            source = self.parts[part].stream(local, augment=augment, seed=seed, first=first, device=device)
+            yield from renumbered(source, plan)
+            return
+        for number, indices in enumerate(plan, start=first):
+            found = [
+                next(iter(self.parts[k].stream([rows], augment=augment, seed=seed, first=number, device=device)))
+                for k, rows in self._divide(indices).items()
+            ]
+            yield self._merge(found, indices)
+
+    def _divide(self, indices: Indices) -> dict[int, Indices]:
+        """The indices by part, in each part's own numbering."""
+        owner = np.searchsorted(self.starts, indices, side="right") - 1
+        if len(indices) and (owner.min() < 0 or owner.max() >= len(self.parts)):
+            raise DataError(f"an index is out of range; there are {len(self.labels)} examples.")
+        return {int(k): indices[owner == k] - self.starts[k] for k in np.unique(owner)}
+
+    def _merge(self, found: Sequence[Batch], indices: Indices) -> Batch:
+        """The parts' batches as one, back in the order of `indices`."""
+        rows = torch.from_numpy(indices)
+        if len(found) == 1:
+            return Batch(found[0].x, found[0].y, rows)
+        owner = np.searchsorted(self.starts, indices, side="right")
+        order = torch.from_numpy(np.argsort(np.argsort(owner, kind="stable"), kind="stable"))
+        return Batch(_joined([b.x for b in found], order), torch.cat([b.y for b in found])[order], rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Selected(Examples):
+    """The examples of `examples` at `rows`, in that order."""
+
+    examples: Examples
+    rows: Indices
+    labels: Indices = field(init=False, repr=False)
+    num_classes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = np.asarray(self.rows, dtype=np.int64)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.examples.labels)):
+            raise DataError(f"a selected row is out of range; there are {len(self.examples.labels)} examples.")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "labels", self.examples.labels[rows])
+        object.__setattr__(self, "num_classes", self.examples.num_classes)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([self.examples.digest, digest(self.rows)])
+
+    def describe_inputs(self) -> dict[str, Any]:
+        return {**super().describe_inputs(), "of": self.examples.describe_inputs()}
+
+    def fetch(
+        self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
+    ) -> Batch:
+        found = self.examples.fetch(self.rows[indices], augment=augment, generator=generator, device=device)
+        return Batch(found.x, found.y, torch.from_numpy(indices))
+
+    def stream(
+        self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
+    ) -> Iterator[Batch]:
+        inner = [self.rows[indices] for indices in plan]
+        return renumbered(self.examples.stream(inner, augment=augment, seed=seed, first=first, device=device), plan)
+
+
+def _joined(parts: Sequence[Inputs], order: Tensor) -> Inputs:
+    first = parts[0]
+    if isinstance(first, Mapping):
+        maps = [p for p in parts if isinstance(p, Mapping)]
+        return {name: _stacked(name, [m[name] for m in maps])[order] for name in first}
+    return channels_last(_stacked("x", [p for p in parts if isinstance(p, Tensor)])[order])
+
+
+def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    shapes = {tuple(t.shape[1:]) for t in tensors}
+    if len(shapes) > 1:
+        raise DataError(
+            f"this method mixes examples of several sets in a batch, and they give input {name!r} in the shapes "
+            f"{sorted(shapes)}; let your collate function pad all batches to one length."
+        )
+    return torch.cat(list(tensors))

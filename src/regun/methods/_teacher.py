@@ -1,0 +1,94 @@
+"""ReGUn's teacher: a model that never saw the forgotten examples, asked about those very examples."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regun.errors import DivergedError, RegunError
+from regun.methods._contract import Work, passes
+from regun.methods._fresh import fresh_model
+from regun.methods._parts import first_part
+from regun.settings import setting
+from regun.training.forward import eval_logits
+from regun.training.job import Job, Step, frozen_copy
+from regun.training.recipes import Recipe, Updates
+from regun.training.scratch import train_from_scratch
+
+USUAL = Recipe(epochs=40, batch_size=64, optimizer="adamw", lr=1e-3, schedule="cosine")
+"""How a teacher is trained whose base came without a recipe."""
+
+
+@dataclass(frozen=True)
+class TeacherSettings(Updates):
+    """How a teacher is trained, for methods that have one; the rest is how the model itself is updated."""
+
+    teacher_share: float = setting(0.25, "share of the usual epochs a teacher is trained for", above=0, high=1)
+    teacher_epochs: int | None = setting(None, "usual epochs to take the share of (default: the base's, or 40)", low=1)
+    teacher_optimizer: str | None = setting(
+        None, "a teacher's update rule (default: the base's, or adamw)", choices=(None, "sgd", "adamw")
+    )
+    teacher_lr: float | None = setting(None, "a teacher's learning rate (default: the base's, or 0.001)", above=0)
+    teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or 64)", low=1)
+
+
+def teacher_recipe(usual: Recipe | None, config: TeacherSettings) -> Recipe:
+    """The base's recipe, or `USUAL`, with what the settings say; cut to their share of its epochs, all in scale."""
+    named = {
+        "optimizer": config.teacher_optimizer,
+        "lr": config.teacher_lr,
+        "batch_size": config.teacher_batch,
+        "epochs": config.teacher_epochs,
+    }
+    said: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if config.teacher_optimizer not in (None, "sgd"):
+        said["nesterov"] = False
+    recipe = replace(usual or USUAL, warmup_epochs=0, **said)
+    epochs = max(1, round(config.teacher_share * recipe.epochs))
+    scale = epochs / max(1, recipe.epochs)
+    warm = min(epochs - 1, round(scale * (usual.warmup_epochs if usual else 0)))
+    return replace(
+        recipe, epochs=epochs, warmup_epochs=warm, milestones=tuple(round(scale * m) for m in recipe.milestones)
+    )
+
+
+def teacher_work(recipe: Recipe, retain: int) -> Work:
+    """Epochs over the retain set."""
+    return passes(recipe.epochs, retain, recipe.batch_size)
+
+
+def train_teacher(job: Job, config: TeacherSettings, after: Work) -> nn.Module:
+    """A fresh model trained on the retain set alone, frozen; its cost is the job's, and so is its part of a budget.
+
+    `after` is the work planned for what comes after it. Nobody watches its epochs: they are not the model's.
+    """
+    recipe = teacher_recipe(job.recipe, config)
+    retain = job.indices("retain")
+    part = first_part(job, teacher_work(recipe, len(retain)), after)
+    pupil = replace(part, model=fresh_model(job, "teacher"), seed=job.derive("teacher"))
+    fitted = train_from_scratch(pupil, retain, recipe)
+    if fitted.diverged:
+        raise DivergedError(
+            f"the teacher's training stopped: {fitted.diverged}. Lower teacher_lr. Nothing was changed."
+        )
+    return frozen_copy(pupil.model)
+
+
+def given_teacher(job: Job) -> nn.Module:
+    """The user's own model that never saw the forgotten examples."""
+    if job.reference is None:
+        raise RegunError("regun.reference is 'given', but no reference model was given; pass one, or use 'base'.")
+    return frozen_copy(job.reference)
+
+
+def answers_of(teacher: nn.Module, job: Job, temperature: float) -> Callable[[Step], Tensor]:
+    """Soft targets (b, K) of a step's forget batch: the teacher's answers to its examples as they are, asked once."""
+    forget = job.indices("forget")
+    logits = eval_logits(teacher, job.examples, forget, job.device)
+    answers = functional.softmax(logits.double() / temperature, dim=1).float()
+    place = torch.full((len(job.examples.labels),), -1)
+    place[torch.from_numpy(forget)] = torch.arange(len(forget))
+    return lambda step: answers[place[step.forget.indices.cpu()]].to(job.device)

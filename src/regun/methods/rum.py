@@ -1,0 +1,126 @@
+"""RUM: split the forget set by how memorised its examples are, and unlearn each part by a method of its own.
+
+    hard = the `share` of D_f with the largest memorisation score, easy = the rest of D_f
+    theta <- easy's method on easy,   then theta <- hard's method on hard
+
+Paper: Zhao et al. 2024, "What makes unlearning hard and what to do about it" (NeurIPS), from the least memorised part
+to the most. The true score, how much likelier an example's label is for models trained with it, needs many trainings;
+proxies do nearly as well (Zhao & Triantafillou 2024). `score="confidence"`: the base's log-odds of the label,
+the lower the more memorised, for a label that must be learned by heart is learned last and least. `score="reference"`:
+the base's probability of the label minus that of the job's reference, a model that never saw the forget set.
+
+`easy` and `hard` are written as methods are elsewhere, with `;` between settings, as in
+`rum,easy=finetune,hard=regun@teacher;w=0.7`; `none` leaves a part alone. Both parts keep the same retain set: what is
+still to be forgotten is never trained on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from regun.data.examples import Indices
+from regun.errors import SettingsError
+from regun.methods._catalogue import Method, read_method
+from regun.methods._contract import Choice, Needs, Search, Work
+from regun.methods._memorised import memorisation
+from regun.methods._parts import first_part
+from regun.settings import check, setting
+from regun.training.fit import Fitted
+from regun.training.job import Job
+
+TITLE = "RUM"
+NEEDS = Needs(heldout=True)
+AXES = {"share": Choice((0.25, 0.5, 0.75)), "easy": Choice(("none", "finetune", "regun"))}
+SEARCH: Search = {"resnet": AXES, "swin": AXES}
+PRESETS: Mapping[str, Mapping[str, Any]] = {"swin": {"family": "swin"}}
+PARTS: tuple[str, str] = ("easy", "hard")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of RUM."""
+
+    easy: str = setting("finetune", "method for the less memorised part, or none")
+    hard: str = setting("regun", "method for the more memorised part, or none")
+    share: float = setting(0.5, "share of the forget set that is hard", low=0, high=1)
+    score: str = setting("confidence", "how memorisation is scored", choices=("confidence", "reference"))
+    family: str = setting("resnet", "whose usual settings the two methods take", choices=("resnet", "swin"))
+    epochs: int | None = setting(None, "epochs of both methods (default: their own)", low=0)
+    batch_size: int | None = setting(None, "batch size of both methods (default: their own)", low=1)
+    lr: float | None = setting(None, "learning rate of both methods (default: their own)", low=0)
+
+    def __post_init__(self) -> None:
+        check(self, "rum")
+        if self.easy == self.hard == "none":
+            raise SettingsError(["rum.easy and rum.hard are both none; name a method for at least one."])
+        for part in PARTS:
+            self.method(part)
+
+    def method(self, part: str) -> tuple[Method, Any] | None:
+        """The method of `easy` or `hard` with its settings; None for none."""
+        text = str(vars(self)[part])
+        if text == "none":
+            return None
+        if text.split("@")[0].split(";")[0] == "rum":
+            raise SettingsError([f"rum.{part} is {text!r}; RUM cannot run itself, name another method."])
+        method, own = read_method(text.replace(";", ","), self.family)
+        common = {name: vars(self)[name] for name in ("epochs", "batch_size", "lr")}
+        known = {field.name for field in fields(method.config)}
+        return method, replace(own, **{n: v for n, v in common.items() if n in known and v is not None})
+
+
+def needs(config: Config) -> Needs:
+    """All that either method needs."""
+    each = [m.needs_of(c) for m, c in runs(config)]
+    return Needs(any(n.retain for n in each), any(n.heldout for n in each), any(n.fresh_model for n in each))
+
+
+def runs(config: Config) -> list[tuple[Method, Any]]:
+    """The methods that a run consists of."""
+    return [found for part in PARTS if (found := config.method(part)) is not None]
+
+
+def work(config: Config, forget: int, retain: int) -> Work:
+    """The sum of both."""
+    hard = _hard(config, forget)
+    return _planned(config.method("easy"), forget - hard, retain) + _planned(config.method("hard"), hard, retain)
+
+
+def unlearn(job: Job, config: Config) -> Fitted:
+    """Unlearn the easy part, then the hard one."""
+    assert job.splits is not None
+    rows = dict(zip(PARTS, split(job, config), strict=True))
+    todo = {part: found for part in PARTS if (found := config.method(part)) is not None and len(rows[part])}
+    work = {part: _planned(found, len(rows[part]), len(job.indices("retain"))) for part, found in todo.items()}
+    total = Fitted()
+    for part, (method, own) in todo.items():
+        mine = replace(job, splits=replace(job.splits, forget=rows[part]), seed=job.derive(part))
+        fitted = method.run(first_part(mine, work["easy"], work["hard"]) if part != list(todo)[-1] else mine, own)
+        total.epochs += fitted.epochs
+        total.notes[part] = {"method": method.name, "examples": len(rows[part]), **fitted.notes}
+        if fitted.diverged:
+            total.diverged = f"{part} ({method.name}): {fitted.diverged}"
+            break
+    return total
+
+
+def split(job: Job, config: Config) -> tuple[Indices, Indices]:
+    """The forget set as easy and hard examples; of equal ones the later is hard."""
+    forget = job.indices("forget")
+    order = torch.argsort(memorisation(job, config.score), stable=True).numpy()
+    cut = len(forget) - _hard(config, len(forget))
+    return np.sort(forget[order[:cut]]), np.sort(forget[order[cut:]])
+
+
+def _hard(config: Config, forget: int) -> int:
+    return round(config.share * forget)
+
+
+def _planned(found: tuple[Method, Any] | None, forget: int, retain: int) -> Work:
+    if found is None or not forget:
+        return Work(0, 0)
+    method, config = found
+    return method.planned(config, forget, retain) or Work(0, 0)

@@ -1,1 +1,0 @@
-"""HTML pages that hold everything they need, and the figures in them."""

@@ -1,0 +1,144 @@
+"""A study's results as text: for the terminal, as Markdown, and `render` for every format."""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from regun.errors import RegunError, unknown
+from regun.show import notes
+from regun.show.export import to_csv, to_json
+from regun.show.latex import latex, latex_document
+from regun.show.layout import VERDICT, Layout, Line, Piece, Sheet, lay_out
+from regun.show.numbers import shortened
+from regun.show.text import one_line, table, width
+from regun.study.results import Results
+
+_MARKS = {"best": "**", "second": "*", None: ""}
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
+_WIDTH = 120  # of the notes
+_TITLE = 28  # longest title in a terminal
+
+
+def render(
+    results: Results,
+    format: str = "terminal",
+    *,
+    wide: bool = False,
+    columns: Sequence[str] | None = None,
+    layout: str = "requests",
+) -> str:
+    """The results as text of a format; CSV and JSON hold every number, down to single runs, unless `columns` chooses.
+
+    `columns` are names of numbers and costs, or `verdict`; `layout` is `requests` (a table for each) or `fractions`
+    (the requests side by side, as in the paper's main table).
+    """
+    if format not in FORMATS:
+        raise RegunError(unknown("table format", format, FORMATS))
+    laid = lay_out(results, wide=wide, columns=columns, layout=layout)
+    if format in _FOR_PEOPLE:
+        return _FOR_PEOPLE[format](laid)
+    metrics = [name for name in (results.metrics if columns is None else columns) if name in results.metrics]
+    return to_csv(results, metrics) if format == "csv" else to_json(results, metrics)
+
+
+def terminal(laid: Layout) -> str:
+    """Lined-up columns for a terminal, about 150 characters wide at most unless more is asked for."""
+    parts = [one_line(laid.title)]
+    for sheet in laid.sheets:
+        parts += [f"{one_line(sheet.heading)}\n{_aligned(sheet)}", *_wrapped(sheet.notes)]
+    if not any(sheet.lines for sheet in laid.sheets):
+        return "\n\n".join([*parts, "Nothing has been judged yet."]) + "\n"
+    marks = [notes.marks("**", "*")] * laid.marked
+    return "\n\n".join([*parts, *_wrapped([*marks, *laid.notes])]) + "\n"
+
+
+def markdown(laid: Layout) -> str:
+    """Pipe tables: best in bold, second best in italics."""
+    parts = [f"## {markdown_text(laid.title)}"]
+    for sheet in laid.sheets:
+        parts += [f"### {markdown_text(sheet.heading)}", _piped(sheet), *_listed(map(markdown_text, sheet.notes))]
+    marks = [notes.marks("**bold**", "*italic*")] * laid.marked
+    return "\n\n".join([*parts, *_listed([*marks, *map(markdown_text, laid.notes)])]) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """Text of others as itself in Markdown: no markup, no HTML, no end of a cell."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text))
+
+
+def _wrapped(texts: Iterable[str]) -> list[str]:
+    """The notes as one part, wrapped; none where there is none."""
+    lines = [textwrap.fill(one_line(note), _WIDTH, subsequent_indent="  ") for note in texts]
+    return ["\n".join(lines)] if lines else []
+
+
+def _aligned(sheet: Sheet) -> str:
+    columns = [_column(sheet, k) for k in range(len(sheet.heads))]
+    titles = _titles(sheet.lines)
+    head, *rows = zip(titles, *columns, strict=True)
+    body = table(head, rows)
+    if not sheet.groups:
+        return body
+    each = len(columns) // len(sheet.groups)
+    room = [sum(len(column[0]) + 2 for column in columns[k : k + each]) for k in range(0, len(columns), each)]
+    over = "".join(_padded(one_line(group), space) for group, space in zip(sheet.groups, room, strict=True))
+    return f"{' ' * (width(titles[0]) + 2)}{over}".rstrip() + f"\n{body}"
+
+
+def _titles(lines: Sequence[Line]) -> list[str]:
+    """The first column; what stands below a row of ours is indented, a title too long for a terminal cut."""
+    marks = [("  " * (line.kind == "paper"), f" {notes.DIVERGED}" * line.diverged) for line in lines]
+    cut = [shortened(one_line(line.title), _TITLE) for line in lines]
+    shown = [before + text + behind for text, (before, behind) in zip(cut, marks, strict=True)]
+    room = max(map(width, ["", *shown]))
+    return [_padded(text, room) for text in ["", *shown]]
+
+
+def _column(sheet: Sheet, place: int) -> list[str]:
+    """A column with its head: points below points, deviations below deviations, words to the left."""
+    pieces = [line.pieces[place] for line in sheet.lines]
+    words = sheet.columns[place] == VERDICT
+    room = 0 if words else max((len(piece.value) for piece in pieces), default=0)
+    texts = [f"{piece.value:>{room}} {piece.behind}".rstrip() + _MARKS[piece.mark] for piece in pieces]
+    full = max(map(width, [sheet.heads[place], *texts]))
+    if words or any(piece.behind for piece in pieces):
+        return [_padded(text, full) for text in [sheet.heads[place], *texts]]
+    return [" " * (full - width(text)) + text for text in [sheet.heads[place], *texts]]
+
+
+def _padded(text: str, room: int) -> str:
+    return text + " " * (room - width(text))
+
+
+def _piped(sheet: Sheet) -> str:
+    each = len(sheet.heads) // max(1, len(sheet.groups))
+    heads = [f"{sheet.groups[k // each]}: {head}" if sheet.groups else head for k, head in enumerate(sheet.heads)]
+    cells = [["", *map(markdown_text, heads)]]
+    cells += [[_markdown_title(line), *map(_markdown_piece, line.pieces)] for line in sheet.lines]
+    first = max(3, *(width(row[0]) for row in cells))
+    rule = ["-" * first, *["---:"] * len(heads)]
+    padded = [[_padded(row[0], first), *row[1:]] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [padded[0], rule, *padded[1:]])
+
+
+def _markdown_title(line: Line) -> str:
+    text = markdown_text(line.title) + f" {notes.DIVERGED}" * line.diverged
+    return f"*{text}*" if line.kind in ("floor", "paper") else text
+
+
+def _markdown_piece(piece: Piece) -> str:
+    return f"{_MARKS[piece.mark]}{piece.value}{_MARKS[piece.mark]} {piece.behind}".strip()
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    lines = [f"- {note}" for note in texts]
+    return ["\n".join(lines)] if lines else []
+
+
+_FOR_PEOPLE: dict[str, Callable[[Layout], str]] = {
+    "terminal": terminal,
+    "markdown": markdown,
+    "latex": latex,
+    "latex-document": latex_document,
+}
+FORMATS = (*_FOR_PEOPLE, "csv", "json")

@@ -1,0 +1,176 @@
+"""Finished searches for settings: a table, three figures, a page, and the files of `regun tune --out`."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regun.errors import RegunError
+from regun.show.look import ACCENT, COLOURS, MUTED, UNIT, label_of, look, save_figure
+from regun.show.numbers import fixed, pairs
+from regun.show.page import render
+from regun.show.spreadsheet import csv_text
+from regun.show.svg import Gallery
+from regun.tune.objectives import OBJECTIVES
+from regun.tune.outcome import Tuned
+from regun.tune.settings_file import format_settings
+
+OTHER = COLOURS[1]
+HEAD = ("method", "default", "best", "trials", "settings", "")
+
+
+def write_report(folder: Path, found: Mapping[str, Tuned], request: str, about: str) -> list[Path]:
+    """Write tuned.toml, trials.csv, trials.json, report.html and three figures."""
+    remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in found.items()}
+    block = format_settings({request: {name: tuned.settings for name, tuned in found.items()}}, remarks)
+    texts = {
+        "tuned.toml": block,
+        "trials.csv": trials_csv(found),
+        "trials.json": json.dumps({name: tuned.to_json() for name, tuned in found.items()}, indent=1, allow_nan=False),
+        "report.html": page(found, about, block),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
+        figures = [save_figure(draw(found), folder / f"{name}.svg") for name, (draw, _) in FIGURES.items()]
+    except OSError as fault:
+        raise RegunError(f"cannot write to {folder}: {fault.strerror or fault}. Name a folder you may write.") from None
+    return [*(folder / name for name in texts), *figures]
+
+
+def page(found: Mapping[str, Tuned], about: str, block: str) -> str:
+    """The page of a search: what was found, three figures, and the settings file's text."""
+    gallery = Gallery()
+    view = searches_view(found, gallery)
+    links = [(view["link"], view["title"]), ("settings", "Settings file")]
+    shown = {"about": about, "view": view, "block": block}
+    return render("tuning.html", title="Tuned settings", links=links, figures=gallery.css(), **shown)
+
+
+def searches_view(
+    found: Mapping[str, Tuned], gallery: Gallery, *, title: str = "Search", link: str = "search"
+) -> dict[str, Any]:
+    """What the template `_searches.html` shows of searches with one objective; figures go into the page's `gallery`."""
+    objective = next(iter(found.values())).objective
+    figures = [
+        {"title": name.capitalize(), "text": said, "svg": gallery.embed(draw(found), f"{title}: {name}")}
+        for name, (draw, said) in FIGURES.items()
+    ]
+    text = f"Score: {OBJECTIVES[objective]}; in points, good is 0."
+    return {"link": link, "title": title, "text": text, "head": HEAD, "rows": summary_rows(found), "figures": figures}
+
+
+def summary_rows(found: Mapping[str, Tuned]) -> list[list[str]]:
+    """A row a method: score of the default, best score, trials, the settings of the best, a remark."""
+    return [
+        [
+            name,
+            fixed(tuned.default_score),
+            fixed(tuned.best_score),
+            str(len(tuned.trials)),
+            " ".join(f"{key}={text}" for key, text in pairs(tuned.settings)) or "-",
+            tuned.note or ("the default is kept" if tuned.best.number == 0 else ""),
+        ]
+        for name, tuned in found.items()
+    ]
+
+
+def trials_csv(found: Mapping[str, Tuned]) -> str:
+    """All trials of several methods as one table; settings and parts a method does not have stay empty."""
+    rows = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
+    settings = list(dict.fromkeys(key for _, t in rows for key in t.values))
+    parts = list(dict.fromkeys(key for _, t in rows for key in t.parts))
+    plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
+    return csv_text(
+        ["method", "trial", *settings, *plain, *parts],
+        (
+            [
+                name,
+                t.number,
+                *map(t.values.get, settings),
+                *(getattr(t, key) for key in plain),
+                *map(t.parts.get, parts),
+            ]
+            for name, t in rows
+        ),
+    )
+
+
+def history(found: Mapping[str, Tuned]) -> Figure:
+    """The score of every trial and the best so far, a panel a method."""
+
+    def draw(axes: Axes, tuned: Tuned) -> None:
+        numbers, scores = [t.number for t in tuned.trials], [t.score for t in tuned.trials]
+        best = [min(scores[: k + 1]) for k in range(len(scores))]
+        axes.scatter(numbers, scores, s=14, color=MUTED, label="trial")
+        axes.step(numbers, best, where="post", color=ACCENT, label="best so far")
+        axes.axhline(tuned.default_score, color=OTHER, linewidth=1.0, linestyle="--", label="default")
+        finite = [t.score for t in tuned.trials if not t.diverged] or scores
+        axes.set_ylim(0, 1.1 * max(*finite, 1.0))
+        axes.set_xlabel("trial")
+
+    return _panels(found, draw, "score (good: 0)")
+
+
+def importance_bars(found: Mapping[str, Tuned]) -> Figure:
+    """How much of the score's variation each setting explains, a panel a method."""
+    from regun.tune.estimator import importance  # an extra: Optuna
+
+    def draw(axes: Axes, tuned: Tuned) -> None:
+        shares = importance(tuned)
+        axes.barh(list(shares), list(shares.values()), color=ACCENT)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share of variation")
+        if not shares:
+            axes.set_yticks([])
+
+    return _panels(found, draw, "")
+
+
+def front(found: Mapping[str, Tuned]) -> Figure:
+    """Forgetting against utility, both to be small, with the trials no other beats joined."""
+
+    def draw(axes: Axes, tuned: Tuned) -> None:
+        kept = [t for t in tuned.trials if not t.diverged] or list(tuned.trials)
+        axes.scatter([t.utility for t in kept], [t.forgetting for t in kept], s=14, color=MUTED)
+        line = [t for t in tuned.front if not t.diverged]
+        axes.plot([t.utility for t in line], [t.forgetting for t in line], "o-", ms=4, color=ACCENT)
+        axes.plot(tuned.best.utility, tuned.best.forgetting, "*", ms=12, color=OTHER)
+        axes.set_xlabel("utility lost")
+
+    return _panels(found, draw, "not forgotten")
+
+
+FIGURES: dict[str, tuple[Callable[[Mapping[str, Tuned]], Figure], str]] = {
+    "history": (history, "Every trial and the best so far; the dashed line is the default."),
+    "importance": (importance_bars, "How much of the score's variation each setting explains."),
+    "front": (front, "Forgetting against utility, both in points from ideal; the star is the trial chosen."),
+}
+
+
+def _panels(found: Mapping[str, Tuned], draw: Callable[[Axes, Tuned], None], ylabel: str) -> Figure:
+    columns = min(4, len(found))
+    rows = math.ceil(len(found) / columns)
+    with look():
+        figure = Figure(figsize=(210 * columns * UNIT, 180 * rows * UNIT), layout="constrained")
+        grid: Any = figure.subplots(rows, columns, squeeze=False)
+        for place, (name, tuned) in enumerate(found.items()):
+            axes: Axes = grid[place // columns][place % columns]
+            draw(axes, tuned)
+            axes.set_title(label_of(name), loc="left")
+            if place % columns == 0:
+                axes.set_ylabel(ylabel)
+        for place in range(len(found), rows * columns):
+            grid[place // columns][place % columns].set_axis_off()
+    return figure
+
+
+def _remark(tuned: Tuned) -> str:
+    """What the settings file says about a search."""
+    scores = f"score {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}, {len(tuned.trials)} trials"
+    return f"{scores}\n{tuned.note}" if tuned.note else scores

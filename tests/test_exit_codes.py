@@ -1,0 +1,209 @@
+"""Exit codes: what each means, that nothing but success is 0, and what a stream that cannot be written does to them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regun.cli import lists, main
+from regun.cli.arguments import EXIT_CODES
+from regun.cli.parser import build_parser
+from regun.errors import RegunError
+from regun.plugins import find_function, find_module, guarded
+
+DOCS = Path(__file__).parents[1] / "docs/reliability.md"
+REGUN = [sys.executable, "-m", "regun.cli"]
+TINY = ["--data", "digits,limit=400,test_limit=50", "--recipe", "digits,epochs=1", "--threads", "1", "--quiet"]
+
+LEAVING = """
+import sys
+from torch import nn
+
+def net(num_classes, image_size):
+    sys.exit(0)
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(64, num_classes), 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 2:
+            sys.exit(0)
+        return self.layer(x.flatten(1))
+
+def method(job):
+    raise SystemExit(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGUN_TRACEBACK", raising=False)
+    monkeypatch.delenv("REGUN_STORE", raising=False)
+
+
+@pytest.fixture
+def leaving(tmp_path: Path) -> Path:
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    (tmp_path / "at_import.py").write_text("import sys\nsys.exit(0)\n")
+    return tmp_path / "leaving.py"
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
+    def data(args: object) -> int:
+        raise fault
+
+    monkeypatch.setattr(lists, "data", data)
+
+
+# ----------------------------------------------------------------------------------------------- every way to end
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (RegunError("the sea is dry; fill it."), 2, "regun: the sea is dry; fill it.\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "regun: interrupted; what was finished is kept. Run the same command again to go on.\n",
+        ),
+        (
+            ZeroDivisionError("by zero"),
+            3,
+            "regun: ZeroDivisionError: by zero (this should not have happened; --traceback",
+        ),
+        (SystemExit(0), 3, "regun: SystemExit: 0 (this should not have happened"),
+        (SystemExit("done"), 3, "regun: SystemExit: done (this"),
+        (BrokenPipeError(32, "Broken pipe"), 3, "regun: BrokenPipeError: [Errno 32] Broken pipe (this"),
+        (MemoryError(), 3, "regun: MemoryError: (this should"),
+        (RecursionError("too deep"), 3, "regun: RecursionError: too deep (this"),
+        (ValueError("two\nlines\tand \x1b[31mred"), 3, "regun: ValueError: two lines and  [31mred (this"),
+    ],
+)
+def test_whatever_a_command_raises_has_its_code_and_one_line(
+    fault: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, fault)
+    assert main(["data"]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(said)
+    assert len(shown.err.splitlines()) == 1
+    assert code in EXIT_CODES
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_traceback_is_shown_when_asked(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, ZeroDivisionError("by zero"))
+    if how == "environment":
+        monkeypatch.setenv("REGUN_TRACEBACK", "1")
+    assert main(["data", *(["--traceback"] if how == "option" else [])]) == 3
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert "test_exit_codes.py" in shown
+
+
+def test_help_and_docs_name_every_exit_code() -> None:
+    shown = build_parser().format_help()
+    listed = re.findall(r"^\| `?(\d+)`? \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
+    assert {int(code) for code, _ in listed} == set(EXIT_CODES)
+    for code, meaning in EXIT_CODES.items():
+        assert f"  {code:<4} {meaning}" in shown
+
+
+# ------------------------------------------------------------------------------------------ code of the user's own
+
+
+@pytest.mark.parametrize("name", ["leaving.py:net", "leaving.py:Net", "at_import.py:net"])
+def test_a_model_that_leaves_python_is_no_success(
+    name: str, leaving: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["train", *TINY, "--model", f"{leaving.parent}/{name}", "--store", str(tmp_path / "store")])
+    assert code in (2, 3)
+    assert "SystemExit: 0" in capsys.readouterr().err
+
+
+def test_what_runs_guarded_names_itself() -> None:
+    with pytest.raises(RegunError, match=r"^the method x.py failed: SystemExit: 0$"), guarded("the method x.py"):
+        sys.exit(0)
+    with pytest.raises(RegunError, match=r"^it failed: ZeroDivisionError: division by zero$") as caught, guarded("it"):
+        _ = 1 / 0
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(RegunError, match=r"^as it is$"), guarded("it"):
+        raise RegunError("as it is")
+    with pytest.raises(KeyboardInterrupt), guarded("it"):
+        raise KeyboardInterrupt
+
+
+def test_a_file_that_leaves_python_is_not_kept_half_loaded(leaving: Path) -> None:
+    before = set(sys.modules)
+    for _ in range(2):
+        with pytest.raises(RegunError, match=r"running .*at_import.py failed: SystemExit: 0"):
+            find_module(str(leaving.parent / "at_import.py"))
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x" * 5000 + ".py:f", "cannot read 'xxx.*: File name too long"),
+        ("~nobody-here/x.py:f", "there is no file '~nobody-here/x.py'"),
+        ("a\0b.py:f", "there is no file"),
+        (".py:f", "there is no file '.py'"),
+        ("..:f", "importing .. failed: "),
+        ("os.path:sep", "os.path:sep is a str, not a function that builds a model."),
+        ("", "is not of the form module:function"),
+    ],
+)
+def test_names_that_are_no_code_are_said(name: str, message: str) -> None:
+    with pytest.raises(RegunError, match=message):
+        find_function(name, "builds a model")
+
+
+# ------------------------------------------------------------------------------------------------------- streams
+
+
+def test_a_reader_who_leaves_early_is_no_error() -> None:
+    with subprocess.Popen([*REGUN, "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_work_is_done_although_nobody_reads_its_progress(tmp_path: Path) -> None:
+    """The reader of standard error is gone before anything is said."""
+    read, write = os.pipe()
+    os.close(read)
+    words = [*TINY[:-1], "--store", str(tmp_path / "store")]
+    done = subprocess.run([*REGUN, "train", *words], stdout=subprocess.PIPE, stderr=write, timeout=120)
+    os.close(write)
+    assert done.returncode == 0
+    assert b"cnn on digits: trained" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*REGUN, "models"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr == "regun: standard output cannot be written: No space left on device.\n"
+
+
+def test_streams_may_be_closed_or_know_few_letters() -> None:
+    closed = subprocess.run(f"{sys.executable} -m regun.cli data >&- 2>&-", shell=True, timeout=60)
+    assert closed.returncode == 0
+    surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    name = "größe-\udcff.py:x"
+    done = subprocess.run([*REGUN, "methods", name], capture_output=True, env=surroundings, timeout=60)
+    assert done.returncode == 2
+    assert b"gr\\xf6\\xdfe-" in done.stderr
+    assert b"Traceback" not in done.stderr
