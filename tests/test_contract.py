@@ -127,7 +127,7 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     from regun.training.forward import eval_logits
 
     kept = CRITERIA["val_loss"](
-        eval_logits(outcome.model, examples, SPLITS.val), torch.from_numpy(examples.labels[SPLITS.val])
+        lambda _: (eval_logits(outcome.model, examples, SPLITS.val), torch.from_numpy(examples.labels[SPLITS.val]))
     )
     assert kept == pytest.approx(max(scores))
     assert watched.seen == set(SPLITS.retain) | set(SPLITS.val)

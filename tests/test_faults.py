@@ -314,6 +314,30 @@ def test_every_kind_of_artefact_tells_a_flipped_bit(store: Store, kind: str) -> 
     assert store.verify().problems == []
 
 
+def test_a_damaged_snapshot_stops_a_run_until_it_is_removed_as_the_message_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--data", "digits,limit=400,test_limit=50", "--recipe", "digits,epochs=2", "--threads", "1"]
+    words += ["--quiet", "--snapshot-seconds", "0", "--store", str(tmp_path / "store")]
+    save = Slot.save
+
+    def interrupted(slot: Slot, snapshot: Snapshot) -> None:
+        save(slot, snapshot)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Slot, "save", interrupted)
+    assert main(words) == 130
+    monkeypatch.undo()
+    (path,) = tmp_path.glob("store/.regun-partial/*/*.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])
+    assert main(words) == 2
+    assert f"delete {path.parent} and run the command again." in capsys.readouterr().err
+    shutil.rmtree(path.parent)
+    assert main(words) == 0
+    assert list((tmp_path / "store/.regun-partial").iterdir()) == []
+
+
 # ------------------------------------------------------------------------------------------------- disks and rights
 
 

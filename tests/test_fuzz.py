@@ -36,77 +36,20 @@ SECONDS = 9 * max(1, CASES // 600)
 PATIENCE = 30
 """Seconds after which a case counts as endless."""
 
+# fmt: off
 NASTY = [
-    *("", " ", "0", "-1", "1e9", "1e400", "nan", "inf", "true", "none", "null", "9" * 30, "9" * 4400, "-" * 50),
-    *("../../../etc/passwd", "/", ".", "..", "~", "~nobody/x", "/dev/null", "/etc", "x" * 300, "x" * 5000),
-    *(
-        "a,b=c",
-        "a,=",
-        ",",
-        "=",
-        ":",
-        "a:b",
-        "a.py",
-        "a.py:b",
-        "os.path:join",
-        "sys:exit",
-        "hf:",
-        "hf:../x",
-        "@",
-        "regun@",
-    ),
-    *(
-        "ä",
-        "日本",
-        "\u202e",
-        "\x1b[31m",
-        "\t",
-        "a\nb",
-        "\udcff",
-        "%s",
-        "{}",
-        "{0}",
-        "$HOME",
-        "`id`",
-        "'; --",
-        "\\",
-        '"',
-    ),
-    *(
-        "class:",
-        "class:1/2",
-        "class:1=2",
-        "ids:",
-        "ids:/",
-        "stratified:9",
-        "steps=",
-        "steps=1",
-        "samples=-1",
-        "0.5",
-        "1.0",
-    ),
-    *("[" * 200, "{" * 200, "=1+1", "@SUM(A1)", "0x10", "1_000", "１２", "+5", "1.", ".5", "--help", "--json"),
+    "", " ", "0", "-1", "1e9", "1e400", "nan", "inf", "true", "none", "null", "9" * 30, "9" * 4400, "-" * 50,
+    "../../../etc/passwd", "/", ".", "..", "~", "~nobody/x", "/dev/null", "/etc", "x" * 300, "x" * 5000,
+    "a,b=c", "a,=", ",", "=", ":", "a:b", "a.py", "a.py:b", "os.path:join", "sys:exit", "hf:", "hf:../x", "@", "regun@",
+    "ä", "日本", "\u202e", "\x1b[31m", "\t", "a\nb", "\udcff", "%s", "{}", "{0}", "$HOME", "`id`", "'; --", "\\", '"',
+    "class:", "class:1/2", "class:1=2", "ids:", "ids:/", "stratified:9", "steps=", "steps=1", "samples=-1", "0.5", "1.0",
+    "[" * 200, "{" * 200, "=1+1", "@SUM(A1)", "0x10", "1_000", "１２", "+5", "1.", ".5", "--help", "--json",
 ]
 ODD: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        2**63,
-        10**30,
-        1.5,
-        1e308,
-        "",
-        "x",
-        "x" * 5000,
-        "../../../etc/passwd",
-        "/etc",
-        "\ud800",
-    ),
-    *([], {}, [[]], [None], {"": None}, {"a": {"b": [1, 2]}}, "cnn", "a.py:f", "os.path:join", "0" * 64, "nan"),
+    None, True, False, 0, -1, 2**63, 10**30, 1.5, 1e308, "", "x", "x" * 5000, "../../../etc/passwd", "/etc", "\ud800",
+    [], {}, [[]], [None], {"": None}, {"a": {"b": [1, 2]}}, "cnn", "a.py:f", "os.path:join", "0" * 64, "nan",
 ]
+# fmt: on
 
 
 class Strangers:

@@ -41,7 +41,7 @@ def start(store: Path, *more: str) -> subprocess.Popen[str]:
 
 def snapshot(store: Path) -> Snapshot | None:
     """The one snapshot of the one unfinished run; checked, as every load is."""
-    folders = list((store / "partial").glob("*"))
+    folders = list((store / ".regun-partial").glob("*"))
     return Slot(folders[0], 0).load() if folders else None
 
 
@@ -61,7 +61,7 @@ def stop(process: subprocess.Popen[str], store: Path, how: signal.Signals, delay
 
 
 def pointer(store: Path) -> str:
-    found = list(store.glob("partial/*/snapshot.json"))
+    found = list(store.glob(".regun-partial/*/snapshot.json"))
     return found[0].read_text() if found else ""
 
 
@@ -104,7 +104,7 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: di
     assert_resumed_at(said, before)
     assert same_result(report, undisturbed)
     assert Store(tmp_path).verify().problems == []
-    assert list((tmp_path / "partial").iterdir()) == []
+    assert list((tmp_path / ".regun-partial").iterdir()) == []
 
 
 def assert_resumed_at(said: str, reached: tuple[int, int]) -> None:

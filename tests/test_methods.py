@@ -617,7 +617,7 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
     mine.unlearn(job, config)
     assert torch.equal(job.model[0].weight, mlp()[0].weight * 0.25)
     assert mine.describe(config)["config"] == {"shrink": 0.25}
-    assert len(mine.describe(config)["source"]) == 64
+    assert len(mine.describe(config)["code"]) == 64
     bare = get_method(f"{tmp_path / 'mine.py'}:bare")
     assert bare.unlearn(job, bare.configure({})) is None
     assert get_method(lambda job: None).title == "<lambda>"

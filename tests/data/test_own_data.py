@@ -382,6 +382,7 @@ from regun.data.tensors import TensorExamples
 from regun.models import ModelSpec
 
 def described():
+    code._SOURCES |= {path: (code.ROOT / path).read_text() for path in code._SOURCES}
     for cached in (code.code_digest, code._imports, code._text):
         cached.cache_clear()
     found = {name: pipeline(name, "cifar10").describe() for name in ("none", "resnet", "swin")}

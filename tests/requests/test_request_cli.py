@@ -17,6 +17,7 @@ from regun.data.catalogue import DataSpec, load_data
 from regun.errors import RegunError
 from regun.requests import Naming, Options, history, prepare, read_asked
 from regun.requests.folder import Folder, _private
+from regun.requests.seal import seal, written
 from regun.splits import reserve
 from regun.store import Store
 
@@ -215,7 +216,7 @@ BAD = [
     (["--project", PROJECT, "--out", ""], "--out is empty; name a folder"),
     (["--project", PROJECT, "--ids", ""], "cannot read the ids of"),
     (["--project", PROJECT, "--accept", f"smia_auc<{'9' * 5000}"], "its bound is too large for a number"),
-    (["--project", "{here}/small_project.py:leaving_project"], "ended the program with sys.exit(0)"),
+    (["--project", "{here}/small_project.py:leaving_project"], "leaving_project failed: SystemExit: 0"),
 ]
 
 
@@ -262,6 +263,20 @@ def test_verify_says_what_is_wrong_with_its_arguments(tmp_path: Path, run) -> No
     code, _, errors = run("verify", tmp_path, "--alone")
     assert code == 2
     assert "is a folder; --project, --base and --alone go with one receipt.json" in errors
+
+
+def test_a_receipt_cannot_write_to_the_terminal(request_file: Path, tmp_path: Path, run) -> None:
+    """Whatever a forged receipt names, no line of the answer is its own."""
+    quick = ("--method", QUICK, "--accept", EASY, "--bootstrap", "20", "--quiet")
+    assert run(*forget(request_file, tmp_path / "out", *quick))[0] == 0
+    path = tmp_path / "out/requests/0001/receipt.json"
+    content = json.loads(path.read_text())
+    content["files"]["x\x1b[1A\x1b[2K\nNothing was changed.\n"] = "0"
+    path.write_bytes(written(seal(content, None)))
+    code, out, _ = run("verify", path)
+    assert code == 1
+    assert "\x1b" not in out
+    assert out.count("\nNothing was changed.") == 0
 
 
 def test_verify_in_json_and_with_salt(request_file: Path, tmp_path: Path, run) -> None:

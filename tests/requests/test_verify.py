@@ -284,7 +284,7 @@ def cut(out: Path) -> None:
 def test_a_hash_kept_elsewhere_shows_a_ledger_that_was_cut(out: Path) -> None:
     first, second = (hashlib.sha256(line).hexdigest() for line in (out / "ledger.jsonl").read_bytes().splitlines())
     *_, (_, checks) = verify_folder(out)
-    assert any(check.note.endswith(f"that of the last line is {second}") for check in checks)
+    assert any(check.note.endswith(f"that of the last is {second}") for check in checks)
     for one in (first, second.upper(), BEGINNING):
         assert wrong(verify_folder(out, expect=one)) == []
     assert wrong(verify_folder(out, expect="f" * 64)) == [

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from regun.data.catalogue import DataSpec
-from regun.errors import StoreError
+from regun.errors import RegunError, StoreError
 from regun.methods import get_method
 from regun.models import ModelSpec
 from regun.models.calls import logits_of
 from regun.runs.setup import Setup
+from regun.runs.signals import signals_of
 from regun.runs.training import Training, find_retrained, train_model
-from regun.runs.unlearning import Unlearning, unlearn_job, unlearn_model
+from regun.runs.unlearning import CRITERIA, Unlearning, unlearn_job, unlearn_model
 from regun.splits import Request, make_splits
 from regun.store import Store
 from regun.training.fit import Fitted, fit
@@ -172,3 +173,23 @@ def test_watching_validation_is_no_cost_of_the_method() -> None:
     config = method.configure({"epochs": 2, "batch_size": 32})
     costs = [unlearn_job(job_for(mlp(), blobs()), method, config, keep=keep).cost for keep in ("last", "best")]
     assert costs[0].forward == costs[1].forward == costs[1].backward
+
+
+def test_rewinding_keeps_the_epoch_whose_forget_error_is_nearest_to_the_unseen_one() -> None:
+    said = {
+        "forget": (torch.eye(3)[[0, 0, 1, 1]], torch.tensor([0, 1, 1, 0])),  # half wrong
+        "val": (torch.eye(3)[[0, 0, 2, 2]], torch.tensor([0, 1, 2, 0])),  # of classes 0 and 1: two of three wrong
+    }
+    assert CRITERIA["unseen_error"](lambda part: said[part]) == pytest.approx(-(2 / 3 - 1 / 2))
+    none = {**said, "val": (torch.eye(3)[[2]], torch.tensor([2]))}
+    with pytest.raises(RegunError, match="of the forgotten classes"):
+        CRITERIA["unseen_error"](lambda part: none[part])
+    method = get_method("neggrad")
+    job = job_for(mlp(), blobs())
+    config = method.configure({"epochs": 4, "batch_size": 8, "lr": 0.05})
+    outcome = unlearn_job(job, method, config, keep="best", criterion="unseen_error")
+    scores = [epoch["unseen_error"] for epoch in outcome.watched]
+    assert len(scores) == 4
+    found = {part: signals_of(outcome.model, job.examples, getattr(job.splits, part)) for part in ("forget", "val")}
+    wrong = [(s.predictions != s.labels)[np.isin(s.labels, found["forget"].labels)].mean() for s in found.values()]
+    assert -abs(wrong[0] - wrong[1]) == pytest.approx(max(scores))

@@ -150,6 +150,14 @@ def is_file(text: str) -> bool:
         return False
 
 
+def is_dir(text: str) -> bool:
+    """Whether there is a folder of that name; a text that can be no name is none."""
+    try:
+        return Path(text).is_dir()
+    except OSError:
+        return False
+
+
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
     """The setup's data and what is set aside of them, with progress."""
     found = setup.load(display.counter("reading images"))

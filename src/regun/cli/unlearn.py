@@ -58,7 +58,11 @@ def add_unlearn(commands: Commands) -> None:
     )
     parser.add_argument("--budget", metavar="steps=N|samples=N", help="run an iterative method to exactly this budget")
     parser.add_argument("--keep", default="last", choices=("last", "best"), help="which epoch to keep (default last)")
-    parser.add_argument("--criterion", default="val_accuracy", help="with --keep best: val_accuracy or val_loss")
+    parser.add_argument(
+        "--criterion",
+        default="val_accuracy",
+        help="with --keep best: val_accuracy, val_loss, or unseen_error (forgotten are misjudged like unseen ones)",
+    )
     parser.add_argument("--reference", metavar="KEY", help="model for regun,reference=given (a retrained oracle, say)")
     parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument("--out", metavar="FILE", help="also write the weights to this safetensors file")

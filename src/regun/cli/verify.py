@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from regun.cli.arguments import Commands, add_machine, command
 from regun.cli.forget import add_project, path_of, read_project
 from regun.errors import SettingsError
+from regun.show.numbers import many
+from regun.show.text import plain
 
 if TYPE_CHECKING:
     from regun.requests import Check
@@ -79,7 +81,7 @@ def _printed(found: "Iterable[tuple[str, list[Check]]]") -> int:
     for name, checks in found:
         print(f"{name}:")
         for check in checks:
-            print(f"  {WORDS[check.fine]} {check.what}: {check.note}")
+            print(plain(f"  {WORDS[check.fine]} {check.what}: {check.note}"))  # some of it is the receipt's own words
             wrong += check.fine is False
-    print("Nothing was changed." if not wrong else f"{wrong} checks failed.")
+    print("Nothing was changed." if not wrong else f"{many(wrong, 'check')} failed.")
     return wrong

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ from regun.code import code_digest
 from regun.errors import RegunError, SettingsError, unknown
 from regun.methods._contract import Needs, Search, Work
 from regun.models.calls import counting
-from regun.plugins import find_function, find_module
+from regun.plugins import find_function, find_module, guarded
 from regun.seeds import digest, isolated
 from regun.settings import bind, parse_spec, to_json
 from regun.training.fit import Fitted
@@ -57,11 +58,9 @@ class Method:
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
-        with isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
-            try:
-                return self.unlearn(job, config) or Fitted()
-            except SystemExit as fault:  # of a user's code: it must not pass as the end of a program that did its work
-                raise RegunError(f"the method {self.name} called sys.exit({fault.code!r}); nothing was kept.") from None
+        users = guarded(f"the method {self.name}") if self.source else nullcontext()
+        with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
+            return self.unlearn(job, config) or Fitted()
 
     def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
         """What a run on sets of these sizes will take; None for a method that does not tell."""

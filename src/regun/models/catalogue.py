@@ -53,6 +53,7 @@ HF = Architecture(
     Defaults("swin", "swin-small"),
     images_only=False,
 )
+MOST_PARAMETERS = 2_000_000_000
 HF_NAME, USER_NAME = "hf:PATH", "module:function"
 
 
@@ -105,6 +106,7 @@ def build_model(spec: ModelSpec, num_classes: int, image_size: ImageSize | None,
     _check_shapes(num_classes, image_size)
     with isolated(seed):  # a block of its own: what an import draws must not shift the weights
         build = _builder(spec, image_size)
+    _refuse_huge(spec, build, num_classes, image_size)
     with isolated(seed):
         model = build(num_classes, image_size)
         if ":" in spec.name:
@@ -179,6 +181,23 @@ def _as_value(value: Any) -> Value:
     if isinstance(value, tuple):
         return "/".join(map(str, value))  # type: ignore[reportUnknownArgumentType]
     return "none" if value is None else value
+
+
+def _refuse_huge(
+    spec: ModelSpec, build: Callable[[int, ImageSize | None], nn.Module], num_classes: int, image_size: ImageSize | None
+) -> None:
+    """Count a built-in model's parameters before any memory is taken for them."""
+    if ":" in spec.name:
+        return
+    try:
+        with isolated(0), torch.device("meta"):
+            count = sum(p.numel() for p in build(num_classes, image_size).parameters())
+    except RuntimeError:  # a single layer beyond all bounds
+        count = MOST_PARAMETERS + 1
+    if count > MOST_PARAMETERS:
+        raise RegunError(
+            f"{spec.name} with {dict(spec.settings)} has more than {MOST_PARAMETERS:,} parameters; choose smaller ones."
+        )
 
 
 def _try_out(name: str, model: nn.Module, num_classes: int, image_size: ImageSize | None) -> None:

@@ -16,7 +16,7 @@ STEMS = ("auto", "cifar", "tiny", "imagenet")
 class ResNetSettings:
     """Settings of `resnet18` and `resnet34`."""
 
-    width: int = setting(64, "channels of the first stage; the last has 8 times as many", low=1)
+    width: int = setting(64, "channels of the first stage; the last has 8 times as many", low=1, high=2**20)
     stem: str = setting(
         "auto",
         "first layer: cifar 3x3 stride 1; tiny 3x3 stride 2; imagenet 7x7 stride 2 and max-pool; "

@@ -14,7 +14,7 @@ from regun.settings import check, setting
 class CnnSettings:
     """Settings of `cnn`."""
 
-    width: int = setting(16, "channels of the first stage; each further stage has twice as many", low=1)
+    width: int = setting(16, "channels of the first stage; each further stage has twice as many", low=1, high=2**31)
 
     def __post_init__(self) -> None:
         check(self, "cnn")
@@ -24,9 +24,11 @@ class CnnSettings:
 class MlpSettings:
     """Settings of `mlp`."""
 
-    hidden: int = setting(256, "units of each hidden layer", low=1)
-    depth: int = setting(2, "number of hidden layers; 0 is logistic regression", low=0)
-    features: int | None = setting(None, "length of a feature vector; none: taken from the image size", low=1)
+    hidden: int = setting(256, "units of each hidden layer", low=1, high=2**31)
+    depth: int = setting(2, "number of hidden layers; 0 is logistic regression", low=0, high=1000)
+    features: int | None = setting(
+        None, "length of a feature vector; none: taken from the image size", low=1, high=10_000_000
+    )
 
     def __post_init__(self) -> None:
         check(self, "mlp")

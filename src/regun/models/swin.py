@@ -27,7 +27,7 @@ class SwinTinySettings:
 class SwinNanoSettings:
     """Settings of `swin-nano`."""
 
-    embed_dim: int = setting(32, "channels of the first stage; doubled by each further stage", low=1)
+    embed_dim: int = setting(32, "channels of the first stage; doubled by each further stage", low=1, high=8192)
     depths: tuple[int, ...] = setting((2, 2), "blocks of each stage, written 2/2")
     heads: tuple[int, ...] = setting((2, 4), "attention heads of each stage, written 2/4")
     window: int | None = setting(None, "side of an attention window in patches; none: fitted to the image", low=2)

@@ -15,9 +15,9 @@ class VitSettings:
     """Settings of `vit`."""
 
     patch: int | None = setting(None, "side of a patch in pixels; none: chosen to give 8x8 patches, or 14x14", low=1)
-    dim: int = setting(128, "length of a token vector; a multiple of heads", low=1)
-    depth: int = setting(6, "number of transformer blocks", low=1)
-    heads: int = setting(4, "attention heads of each block", low=1)
+    dim: int = setting(128, "length of a token vector; a multiple of heads", low=1, high=65536)
+    depth: int = setting(6, "number of transformer blocks", low=1, high=1000)
+    heads: int = setting(4, "attention heads of each block", low=1, high=65536)
     mlp_ratio: float = setting(4.0, "hidden units of a block's MLP over dim", above=0)
     dropout: float = setting(0.0, "dropout after attention and MLP", low=0, high=0.9)
 

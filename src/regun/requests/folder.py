@@ -182,7 +182,8 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
 def _refuse_lost_lines(folder: Folder, ledger: Ledger) -> None:
     """A killed run leaves at most the next request without a line, beside a ledger; anything else is a lost line."""
     following = folder.request(ledger.count + 1)
-    without = [path for path in folder.numbered() if not 1 <= int(path.name) <= ledger.count]
+    known = {folder.request(number).name for number in range(1, ledger.count + 1)}
+    without = [path for path in folder.numbered() if path.name not in known]
     for path in without:
         if not _is_request(path):
             raise RegunError(f"{path} is not a request that regun has written; move it away. Nothing was done.")

@@ -16,7 +16,7 @@ from regun.data.examples import Data, Examples
 from regun.data.overlap import UNSEEN, id_texts, refuse_overlap
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, StoreError
-from regun.plugins import find_function
+from regun.plugins import find_function, guarded
 from regun.runs.training import build_like, find_retrained, load_model
 from regun.splits import Reserve
 from regun.store import Artefact, Store, state_digest
@@ -79,7 +79,7 @@ class Case:
     @cached_property
     def weights(self) -> str:
         """The digest of the project's model."""
-        with users_code("storing the project's model"):
+        with guarded("storing the project's model"):
             return state_digest(self.project.model.state_dict())
 
 
@@ -95,22 +95,12 @@ def no_exit(what: str) -> Generator[None]:
         ) from fault
 
 
-@contextmanager
-def users_code(what: str) -> Generator[None]:
-    """Around a call of the user's code: what goes wrong in it is told as its own."""
-    with no_exit(what):
-        try:
-            yield
-        except RegunError:
-            raise
-        except Exception as fault:
-            raise RegunError(f"{what} failed: {type(fault).__name__}: {fault}") from fault
+def _told(function: Callable[[A], B] | None, what: str) -> Callable[[A], B] | None:
+    """The function of a project, its faults told as the project's."""
 
-
-def _guarded(function: Callable[[A], B] | None, what: str) -> Callable[[A], B] | None:
     def call(given: A) -> B:
         assert function is not None
-        with users_code(what):
+        with guarded(what):
             return function(given)
 
     return None if function is None else call
@@ -118,7 +108,7 @@ def _guarded(function: Callable[[A], B] | None, what: str) -> Callable[[A], B] |
 
 def load_project(text: str) -> Project:
     """The project that `app.py:project` or `module:function` returns."""
-    with users_code(text):
+    with guarded(text):
         made = find_function(text, "returns a regun.Project")()
     if not isinstance(made, Project):
         raise RegunError(f"{text} returned a {type(made).__name__}; return a regun.Project(model=..., train=..., ...).")
@@ -140,12 +130,12 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
         )
     project = replace(
         project,
-        rebuild=_guarded(project.rebuild, "the project's rebuild"),
-        retrained=_guarded(project.retrained, "the project's retrained"),
+        rebuild=_told(project.rebuild, "the project's rebuild"),
+        retrained=_told(project.retrained, "the project's retrained"),
     )
     classes = project.num_classes
     if classes is None:
-        with users_code("the project's model, asked about the first training example,"):
+        with guarded("the project's model, asked about the first training example,"):
             classes = count_classes(project.model, project.train)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     total = len(sets["train"].labels)

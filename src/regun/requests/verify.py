@@ -19,6 +19,7 @@ from regun.requests.ledger import (
     walk,
 )
 from regun.requests.seal import Receipt, changes, read_public_key, read_receipt, signature_fault
+from regun.show.numbers import many
 from regun.show.receipt import page
 from regun.store import read_weights, state_digest, versions
 
@@ -104,11 +105,14 @@ def _of_line(path: Path, line: LedgerLine, current: str, signer: str | None) -> 
 
 def _anchors(expected: Mapping[str, str], places: Mapping[str, int], count: int) -> Iterator[Check]:
     """Hashes that were kept elsewhere: each must be some line's, the last one's or that of one with lines after it."""
-    for tip, when in expected.items():
-        if tip in places:
-            yield Check("anchor", True, f"{tip} is the hash of line {places[tip]} of {count} ({when})")
-        else:
-            yield Check("anchor", False, f"no line has the hash {tip} ({when}): the ledger was cut, or is another one")
+    lost = {tip: when for tip, when in expected.items() if tip not in places}
+    for tip, when in lost.items():
+        yield Check("anchor", False, f"no line has the hash {tip} ({when}): the ledger was cut, or is another one")
+    if expected and not lost:
+        said = (
+            f"{many(len(expected), 'hash', 'hashes')} kept elsewhere found, the latest in line {max(places.values())}"
+        )
+        yield Check("anchor", True, f"{said} of {count}")
 
 
 def _without_line(folder: Folder, intact: set[str]) -> Iterator[Check]:
@@ -210,8 +214,8 @@ def _page(folder: Path, receipt: Receipt) -> Check:
 def _chain(ledger: Ledger) -> Iterator[Check]:
     yield from (Check(LEDGER, False, problem) for problem in ledger.problems)
     if not ledger.problems:
-        said = f"{ledger.count} lines, each with the hash of the one before; that of the last line is {ledger.tip}"
-        yield Check(LEDGER, True, said)
+        lines = many(ledger.count, "line")
+        yield Check(LEDGER, True, f"{lines}, each with the hash of the one before; that of the last is {ledger.tip}")
     if ledger.torn:
         yield Check(LEDGER, None, "a run was stopped while adding a line; it does not count yet")
 

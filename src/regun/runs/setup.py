@@ -139,8 +139,8 @@ def read_recipe(text: str) -> Recipe:
 def read_budget(text: str) -> Budget:
     """`steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
-    if name not in ("steps", "samples") or not number.isdecimal():
-        raise SettingsError([f"--budget is {text!r}; give steps=N or samples=N with a whole number N."])
+    if name not in ("steps", "samples") or not number.isdecimal() or len(number) > 18:
+        raise SettingsError([f"--budget is {text[:40]!r}; give steps=N or samples=N with a whole number N."])
     return Budget(**{name: int(number)})
 
 

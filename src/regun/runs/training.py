@@ -109,7 +109,8 @@ def train_model(
         fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=slot)
         if fitted.diverged:
             raise DivergedError(f"training stopped: {fitted.diverged}. Lower the learning rate. Nothing was saved.")
-        more = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost)}
+        count = sum(p.numel() for p in job.model.parameters())
+        more = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost), "parameters": count}
         return _made(job.model.state_dict(), training.data, trained_on, {**about, **more})
 
     return store.make("model", inputs, make)
@@ -146,7 +147,8 @@ def import_state(
         "imported": state_digest(state),
         "trained_on": digest(rows),
     }
-    more: dict[str, Any] = {"role": "imported", "epochs": [], "cost": vars(Cost())}
+    count = sum(t.numel() for t in state.values())
+    more: dict[str, Any] = {"role": "imported", "epochs": [], "cost": vars(Cost()), "parameters": count}
     return store.make("model", inputs, lambda _: _made(state, data, rows, {**about, **more}))
 
 
@@ -218,7 +220,6 @@ def _made(state: Mapping[str, Tensor], data: Data, trained_on: Indices, info: Ma
     facts = {
         "data_name": data.name,
         "examples": len(trained_on),
-        "parameters": sum(t.numel() for t in state.values()),
         "weights": state_digest(state),
     }
     return Made({"weights": state, "trained_on": {"indices": torch.from_numpy(trained_on)}}, {**info, **facts})

@@ -22,12 +22,38 @@ from regun.training.forward import eval_logits
 from regun.training.job import Budget, Cost, Epoch, Job, private_copy
 from regun.training.recipes import Recipe
 
-Criterion = Callable[[Tensor, Tensor], float]
-"""Validation logits and labels to a number; the larger, the better."""
+Said = Callable[[str], tuple[Tensor, Tensor]]
+"""The logits and labels of a split."""
+Criterion = Callable[[Said], float]
+"""What a model says to a number; the larger, the better."""
+
+
+def _val_accuracy(said: Said) -> float:
+    logits, labels = said("val")
+    return float((logits.argmax(1) == labels).double().mean())
+
+
+def _val_loss(said: Said) -> float:
+    logits, labels = said("val")
+    return -float(functional.cross_entropy(logits.double(), labels))
+
+
+def _unseen_error(said: Said) -> float:
+    """SCRUB's rewinding: forgotten examples are misjudged as often as unseen ones of the same classes."""
+    (forgot, asked), (seen, labels) = said("forget"), said("val")
+    same = torch.isin(labels, asked)
+    if not bool(same.any()):
+        raise RegunError(
+            "the criterion unseen_error needs validation examples of the forgotten classes; there are none."
+        )
+    wrong = [(logits.argmax(1) != y).double().mean() for logits, y in ((forgot, asked), (seen[same], labels[same]))]
+    return -float((wrong[0] - wrong[1]).abs())
+
 
 CRITERIA: dict[str, Criterion] = {
-    "val_accuracy": lambda logits, y: float((logits.argmax(1) == y).double().mean()),
-    "val_loss": lambda logits, y: -float(functional.cross_entropy(logits.double(), y)),
+    "val_accuracy": _val_accuracy,
+    "val_loss": _val_loss,
+    "unseen_error": _unseen_error,
 }
 
 
@@ -52,7 +78,7 @@ class Outcome:
 def unlearn_job(
     job: Job, method: Method, config: Any, *, keep: str = "last", criterion: str = "val_accuracy"
 ) -> Outcome:
-    """Run `method` on `job`; with keep="best", return the epoch that scores highest on the validation split.
+    """Run `method` on `job`; with keep="best", return the epoch that scores highest by the `criterion`.
 
     Validation is only watched: the method itself never sees it, and test data are not part of a job at all.
     """
@@ -86,28 +112,30 @@ def refuse_missing_needs(job: Job, method: Method, config: Any) -> None:
 
 
 class _Watcher:
-    """Evaluates validation after each epoch and remembers the best weights."""
+    """Judges the model by a criterion after each epoch and remembers the best weights."""
 
     def __init__(self, job: Job, criterion: str) -> None:
         if criterion not in CRITERIA:
             raise RegunError(unknown("criterion", criterion, CRITERIA))
         if job.splits is None or not len(job.splits.val):
             raise RegunError('keep="best" needs a validation split and there is none; use keep="last".')
-        self.job, self.name, self.indices = job, criterion, job.splits.val
-        self.labels = torch.from_numpy(job.examples.labels[self.indices])
+        self.job, self.name, self.splits = job, criterion, job.splits
         self.best, self.score, self.seconds = None, float("-inf"), 0.0
         self.history: list[dict[str, float]] = []
 
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
         started = time.perf_counter()
-        logits = eval_logits(model, self.job.examples, self.indices, self.job.device)
-        score = CRITERIA[self.name](logits, self.labels)
+        score = CRITERIA[self.name](lambda part: self._said(model, part))
         self.history.append({"epoch": epoch.number, self.name: score})
         if score > self.score:
             self.score = score
             self.best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self.seconds += time.perf_counter() - started
+
+    def _said(self, model: nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        indices, examples = getattr(self.splits, part), self.job.examples
+        return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels[indices])
 
     def restore_best(self) -> None:
         if self.best is not None:

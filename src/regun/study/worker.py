@@ -44,6 +44,8 @@ def do_task(shop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], No
         answer |= {"key": task.do(shop, tell), "found": found}
     except RegunError as fault:
         answer["error"] = str(fault)
+        if fault.__cause__ is not None:  # a bug in a user's code, which only its traceback finds
+            answer["traceback"] = traceback.format_exc()
     except SystemExit as fault:  # of a user's code, which would end the worker and look like an accident
         answer["error"] = f"its code called sys.exit({fault.code!r})"
     except Exception as fault:  # a bug or a full disk: the study goes on with what does not depend on it, and tells

@@ -100,6 +100,8 @@ def resolve_precision(precision: str, device: torch.device) -> str:
 def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
     """The recipe's optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        raise SettingsError(["every parameter of the model is frozen; let some of them require gradients."])
     exempt = {n for n, _ in named if recipe.decay == "weights" and (n.endswith(".bias") or "norm" in n)}
     groups = [
         {"params": [p for n, p in named if n not in exempt], "weight_decay": recipe.weight_decay},
