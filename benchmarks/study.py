@@ -17,8 +17,9 @@ import torch
 
 from regun.cli import main
 from regun.data.catalogue import DATA_SETS
-from regun.runs.audit import Judging, Models, audit_models
-from regun.runs.training import Training, Unlearning, train_model, unlearn_model
+from regun.runs.audit import Audit, audit_model
+from regun.runs.training import Training, train_model
+from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.settings import parse_spec
 from regun.splits import Request, make_splits, reserve
 from regun.store import Store
@@ -26,10 +27,10 @@ from regun.study.engines import Engine, InProcess, Processes
 from regun.study.on_ray import OnRay
 from regun.study.plan import labels_of_size, plan_study
 from regun.study.reading import builtin_names, read_study
-from regun.study.run import run_study
+from regun.study.run import carry_out
 from regun.study.spec import Study
 from regun.study.worker import open_workshop
-from regun.study.workshop import Place, Workshop
+from regun.study.workshop import Workplace, Workshop
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 
@@ -56,14 +57,14 @@ def planning() -> None:
 
 def carried_out(study: Study, store: str, engine: Callable[[Workshop], Engine]) -> float:
     """Seconds from the first task to the last, the workers being there already."""
-    workshop = Workshop(study, Place(store))
+    workshop = Workshop(study, Workplace(store))
     found = engine(workshop)
     if isinstance(found, Processes):
         wait_until_ready(found)
     if isinstance(found, OnRay):
         warm(found)
     started = time.perf_counter()
-    ran = run_study(workshop, found, lambda event: None)
+    ran = carry_out(workshop, found, lambda event: None)
     assert not ran.failed, ran.failed
     return time.perf_counter() - started
 
@@ -86,14 +87,19 @@ def open_and_stay(text: str) -> None:
 
 def bare(study: Study, folder: str) -> float:
     """The same models and evaluations by plain calls, in a loop."""
-    workshop = Workshop(study, Place(folder))  # data and splits only
+    workshop = Workshop(study, Workplace(folder))  # data and splits only
     data, device, store = workshop.data, torch.device("cpu"), Store(folder)
     started = time.process_time()
     kept = reserve(data.train.labels, 0)
     splits = make_splits(data.train.labels, Request.random(float(study.forget[0])), kept)
 
     def train(indices, seed):
-        return train_model(Training(data, indices, study.model_spec, study.recipe_value, seed), store, device, about={})
+        return train_model(
+            Training(data=data, trained_on=indices, model=study.model_spec, recipe=study.recipe_value, seed=seed),
+            store,
+            device,
+            about={},
+        )
 
     base = train(kept.base, 0)
     retrain = train(splits.retain, 0)
@@ -101,11 +107,22 @@ def bare(study: Study, folder: str) -> float:
     targets = [retrain, base]
     for text in study.methods:
         method, config = study.resolve(text, study.forget[0])
-        run = Unlearning(base, data, splits, method, config, 0, study.budget_value)
+        run = Unlearning(
+            base=base, data=data, splits=splits, method=method, config=config, seed=0, budget=study.budget_value
+        )
         targets.append(unlearn_model(run, store, device, about={}))
     for target in targets:
-        audit_models(
-            Models(target, retrain, references), data, splits, store, device, Judging(bootstrap=study.bootstrap)
+        audit_model(
+            Audit(
+                target=target,
+                retrain=retrain,
+                references=references,
+                data=data,
+                splits=splits,
+                bootstrap=study.bootstrap,
+            ),
+            store,
+            device,
         )
     return time.process_time() - started
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regun.seeds import canonical_json, derive, digest, generator, isolated
+from regun.seeds import canonical_json, chance, derive, digest, generator, isolated
 
 names = st.lists(st.integers(0, 10**9) | st.text(max_size=8), max_size=4)
 
@@ -113,3 +113,11 @@ def test_canonical_json_is_the_same_before_and_after_storing() -> None:
 def test_numbers_that_are_not_finite_have_no_digest(bad: object) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         digest(bad)
+
+
+def test_chance_follows_from_all_but_code() -> None:
+    inputs = {"seed": 1, "method": {"name": "regun", "code": "a"}, "code": "b", "parts": [{"code": "c", "x": 1}]}
+    other = {"seed": 1, "method": {"name": "regun", "code": "z"}, "code": "y", "parts": [{"code": "x", "x": 1}]}
+    assert chance(inputs) == chance(other)
+    assert chance(inputs) != chance({**inputs, "seed": 2})
+    assert chance(inputs) != chance({**inputs, "method": {"name": "ssd", "code": "a"}})

@@ -126,6 +126,12 @@ def test_the_file_may_have_moved_but_not_changed(world: World, tmp_path: Path) -
     assert world.ran == ["ran net.py"]
 
 
+def test_a_model_that_a_function_returns_can_be_audited(world: World) -> None:
+    words = "audit {theirs}/net.py:net --forget 0.1 --data digits,limit=400,test_limit=50 --bootstrap 10"
+    assert main(command(world, words)) == 0
+    assert world.ran == ["ran net.py"]
+
+
 @pytest.mark.parametrize("place", ["theirs", "elsewhere"])
 def test_code_that_has_changed_is_refused_before_it_runs(
     world: World, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -33,6 +33,19 @@ def derive(seed: int | str, *names: int | str) -> int:
     return int(digest([seed, *names])[:15], 16)
 
 
+def chance(inputs: Any) -> str:
+    """What the random numbers of a run follow from: all that decides it but the digests of code, which change with
+    every edit, also with those that change no result."""
+    return digest(_without_code(json.loads(canonical_json(inputs))))
+
+
+def _without_code(value: Any) -> Any:
+    if isinstance(value, dict):
+        parts = cast("dict[str, Any]", value)
+        return {name: _without_code(part) for name, part in parts.items() if name != "code"}
+    return [_without_code(part) for part in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
 def generator(seed: int | str, *names: int | str) -> torch.Generator:
     """A fresh CPU generator seeded by `derive`; devices receive what it draws, so results do not depend on them."""
     return torch.Generator().manual_seed(derive(seed, *names))

@@ -16,7 +16,7 @@ PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resne
 SMALL = ("resnet18-cifar10-small", "resnet18-cifar100-small", "swin-tiny-imagenet-small")
 
 
-@pytest.mark.parametrize("name", [*PAPER, *SMALL, "digits"])
+@pytest.mark.parametrize("name", [*PAPER, *SMALL, "digits", "digits-all"])
 def test_built_in_studies_are_there_and_sound(name: str) -> None:
     found = read_study(name)
     assert found.name == name
@@ -159,7 +159,7 @@ def test_budget_and_split() -> None:
     assert study(budget="steps=90").budget_value == Budget(steps=90)
     assert [study().split_of(s) for s in (0, 1)] == [0, 1]
     assert [study(split_seed=7).split_of(s) for s in (0, 1)] == [7, 7]
-    assert builtin_names() == sorted([*PAPER, *SMALL, "digits"])
+    assert builtin_names() == sorted([*PAPER, *SMALL, "digits", "digits-all"])
 
 
 def test_a_settings_file_for_more_than_the_study_is_fine_and_one_for_nothing_of_it_is_not(tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_the_score_in_memory_is_that_in_the_store(world: World) -> None:
 
 
 def test_trials_are_ordinary_artefacts(world: World) -> None:
-    found = world.tune("salun", about={"request": "0.1"})
-    run = replace(world.search("salun").run, config=get_method("salun").configure(found.best_values))
+    found = world.tune("salun", seed=77, about={"request": "0.1"})
+    run = replace(world.search("salun", seed=77).run, config=get_method("salun").configure(found.best_values))
     assert world.store.key("model", run.inputs()) == found.best.model
     model = world.store.load("model", str(found.best.model))
     assert model.info["request"] == "0.1"

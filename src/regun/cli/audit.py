@@ -149,9 +149,12 @@ def _check_risks(path: str | None) -> None:
 
 
 def _check_shadows(found: Artefact | None, base: Artefact | None, store: Store) -> None:
+    from regun.store import reading
+
     if not (found and base and "method" in found.inputs and "recipe" in base.inputs):
         raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
-    trusted_name(found.inputs["method"]["name"], None, store.trusted, "--method")
+    with reading(found):
+        trusted_name(found.inputs["method"]["name"], None, store.trusted, "--method")
 
 
 def _base(args: argparse.Namespace, found: Artefact | None, store: Store) -> Artefact | None:

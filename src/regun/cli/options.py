@@ -58,8 +58,8 @@ def open_store(args: argparse.Namespace) -> Store:
             told.add(problem)
             print(f"regun: left out: {problem}", file=sys.stderr, flush=True)
 
-    said = {name: getattr(args, name, None) or "" for name in ("model", "method", "data")}
-    named = [text.partition(",")[0].strip() for text in (said["model"], said["data"], said["method"].partition("@")[0])]
+    said = [getattr(args, name, None) or "" for name in ("model", "data", "method", "target")]
+    named = [text.partition(",")[0].partition("@")[0].strip() for text in said]
     trusted = tuple(name for name in named if is_code(name))
     return Store(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
 

@@ -339,8 +339,10 @@ def _engine(args: argparse.Namespace, shop: Workshop) -> Engine:
     if args.address:
         raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
     workers = 1 if args.workers is None else int(args.workers)
-    if workers < 1 or not args.silence_minutes > 0:
-        raise SettingsError([f"--workers is {workers}, --silence-minutes {args.silence_minutes}; give 1 or more."])
+    if workers < 1:
+        raise SettingsError([f"--workers is {workers}; give at least 1."])
+    if not args.silence_minutes > 0:
+        raise SettingsError([f"--silence-minutes is {args.silence_minutes}; give a number above 0."])
     if workers == 1:
         use_threads(threads)
         return InProcess(shop)

@@ -14,6 +14,7 @@ from regun.errors import RegunError, SettingsError, SplitError, unknown
 from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
+from regun.runs.training import model_of
 from regun.settings import bind, parse_spec
 from regun.splits import Indices, Request, Reserve, make_splits, reserve
 from regun.store import Artefact
@@ -44,7 +45,7 @@ class Setup:
         recipe = artefact.inputs.get("recipe")
         return cls(
             data=DataSpec.read(name, about["data_settings"]).below(data_dir),
-            model=ModelSpec(artefact.inputs["model"]["name"], artefact.inputs["model"]["settings"]),
+            model=model_of(artefact),
             recipe=bind(Recipe, recipe, "recipe") if recipe else Recipe(),
             preset=about["preset"],
             split_seed=about["split_seed"],

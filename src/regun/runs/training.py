@@ -13,7 +13,8 @@ from regun.code import code_digest
 from regun.data.examples import Data, Indices
 from regun.errors import DivergedError, StoreError
 from regun.models import ModelSpec, build_model
-from regun.seeds import derive, digest
+from regun.plugins import trusted_name
+from regun.seeds import chance, derive, digest
 from regun.settings import bind, to_json
 from regun.store import Artefact, Made, Slot, Store, read_weights, state_digest
 from regun.training.job import Budget, Cost, Epoch, Job, Progress, private_copy
@@ -85,10 +86,10 @@ def train_model(
 ) -> Artefact:
     """The trained model of `training`, from the store or trained now; a killed run goes on at its last snapshot.
 
-    All randomness comes from the artefact's own key, so a model is the same whatever was trained before it.
+    All randomness comes from the artefact's own inputs, so a model is the same whatever was trained before it.
     """
     inputs = training.inputs(device)
-    key = store.key("model", inputs)
+    luck = chance(inputs)
     watch, data = watch or Watch(), training.data.train
     trained_on = np.sort(training.trained_on)
 
@@ -96,11 +97,11 @@ def train_model(
         saved = slot.load()
         if saved is not None:
             watch.on_resume(saved.meta["epoch"], saved.meta["step"])
-        fresh = build_model(training.model, data.num_classes, training.input_shape(), derive(key, "init"))
+        fresh = build_model(training.model, data.num_classes, training.input_shape(), derive(luck, "init"))
         job = Job(
             model=private_copy(fresh, device),
             examples=data,
-            seed=derive(key, "train"),
+            seed=derive(luck, "train"),
             device=device,
             on_epoch=watch.on_epoch,
             on_progress=watch.on_progress,
@@ -172,8 +173,10 @@ def misfits(state: Mapping[str, Tensor], template: Mapping[str, Tensor]) -> list
 
 
 def model_of(artefact: Artefact) -> ModelSpec:
-    """The definition of a stored model."""
-    return ModelSpec(artefact.inputs["model"]["name"], artefact.inputs["model"]["settings"])
+    """The definition of a stored model; code of a user's is run only if the user has named the same code too."""
+    made = artefact.inputs["model"]
+    name = trusted_name(made["name"], made.get("source"), artefact.trusted, "--model")
+    return ModelSpec(name, made["settings"])
 
 
 def build_like(artefact: Artefact, seed: int) -> nn.Module:
@@ -185,7 +188,7 @@ def build_like(artefact: Artefact, seed: int) -> nn.Module:
 def load_model(artefact: Artefact, device: torch.device | str = "cpu") -> nn.Module:
     """The stored model, rebuilt and filled with its checked weights."""
     spec = model_of(artefact)
-    if spec.describe() != artefact.inputs["model"]:
+    if {**spec.describe(), "name": artefact.inputs["model"]["name"]} != artefact.inputs["model"]:
         raise StoreError(
             f"the definition of model {spec.name!r} has changed since {artefact.key[:12]} was trained; "
             f"restore the definition, or train again."

@@ -13,8 +13,9 @@ from torch.nn import functional
 from regun.data.examples import Data
 from regun.errors import RegunError, StoreError, unknown
 from regun.methods import Method, get_method
+from regun.plugins import trusted_name
 from regun.runs.training import Watch, build_like, load_model
-from regun.seeds import derive, digest
+from regun.seeds import chance, derive, digest
 from regun.settings import bind
 from regun.splits import Splits
 from regun.store import Artefact, Made, Store, state_digest
@@ -163,7 +164,7 @@ class Unlearning:
         inputs, info = artefact.inputs, artefact.info
         if "method" not in inputs:
             raise StoreError(f"{artefact.key[:12]} is not an unlearned model, so there is no run to repeat.")
-        method = get_method(inputs["method"]["name"])
+        method = get_method(trusted_name(inputs["method"]["name"], None, store.trusted, "--method"))
         config = method.configure(inputs["method"]["config"])
         if method.describe(config) != inputs["method"]:
             raise StoreError(
@@ -209,7 +210,6 @@ def unlearn_model(
     base, splits, watch = run.base, run.splits, watch or Watch()
     refuse_other_training_set(base, run.data, splits)
     inputs = run.inputs()
-    key = store.key("model", inputs)
 
     def make(_: object) -> Made:
         recipe = base.inputs.get("recipe")
@@ -217,7 +217,7 @@ def unlearn_model(
             model=private_copy(load_model(base, device), device),
             examples=run.data.train,
             splits=splits,
-            seed=derive(key, "unlearn"),
+            seed=derive(chance(inputs), "unlearn"),
             device=device,
             on_epoch=watch.on_epoch,
             on_progress=watch.on_progress,

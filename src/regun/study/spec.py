@@ -10,6 +10,7 @@ from regun.data.catalogue import DataSpec
 from regun.evaluate import ATTACKS, METRICS
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
+from regun.plugins import is_code
 from regun.runs.setup import (
     Setup,
     checked_model,
@@ -192,6 +193,11 @@ class Study:
 
     def _model(self) -> tuple[str, dict[str, str]]:
         return parse_spec(self._found(self.model) or default_model(parse_spec(self.data)[0]))
+
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that the study names, and that models of the store may therefore be built with."""
+        named = [self._model()[0], *(method_name(self._found(text)).partition("@")[0] for text in self.methods)]
+        return tuple(name for name in named if is_code(name))
 
     def _found(self, text: str) -> str:
         """Text whose Python file, if it names one, is looked for in the study's folder."""

@@ -35,7 +35,7 @@ class Workshop:
 
     def __init__(self, study: Study, place: Workplace, data: Data | None = None) -> None:
         self.study, self.place = study, place
-        self.store = Store(place.store, snapshot_seconds=place.snapshot_seconds)
+        self.store = Store(place.store, snapshot_seconds=place.snapshot_seconds, trusted=study.code())
         self.device = torch.device(place.device)
         self.data = data if data is not None else self.setup(study.seeds[0]).load()[0]
         self._reserves: dict[int, Reserve] = {}
