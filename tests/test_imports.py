@@ -33,7 +33,8 @@ ROOMS: dict[str, set[str]] = {
     }
     | WORDS,
     "show": {"study", "tune", "evaluate", "errors"},
-    "study": {"tune", "runs", "store", "methods", "evaluate", "training", "models", "data", "splits"} | WORDS,
+    "study": {"tune", "runs", "store", "methods", "evaluate", "training", "models", "data", "splits", "plugins"}
+    | WORDS,
     "api": {"tune", "runs", "methods", "evaluate", "training", "models", "data", "splits"} | WORDS,
     "tune": {"runs", "store", "methods", "evaluate", "training", "splits", "code", "seeds", "errors"},
     "runs": {"store", "methods", "evaluate", "training", "models", "data", "splits", "plugins", "code", "seeds"}

@@ -61,7 +61,8 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     parser.add_argument("--augment", metavar="NAME", help="with --base: input pipeline")
     parser.add_argument("--salt", metavar="FILE", help="ids are written as hashes under this secret (>= 16 bytes)")
-    settled = dict.fromkeys(("data", "model", "recipe", "split_seed", "heldout", "val", "stratified"))
+    parser.add_argument("--model", metavar="FILE.py:FUNCTION", help="with --base: your own model code, if it has some")
+    settled = dict.fromkeys(("data", "recipe", "split_seed", "heldout", "val", "stratified"))
     parser.set_defaults(**settled)
 
 
@@ -101,17 +102,16 @@ def run(args: argparse.Namespace) -> int:
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     """The project of --project, or the one a model of the store makes with --base."""
-    from regun.cli.options import find_base, load, read_device, setup_of
+    from regun.cli.options import find_base, load, open_store, read_device, setup_of
     from regun.requests import load_project, stored_project
     from regun.runs.setup import family_of
-    from regun.store import Store
 
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
     if args.project is not None:
         project = load_project(args.project)
         return project if args.device == "auto" else replace(project, device=read_device(args.device))
-    store = Store(args.store)
+    store = open_store(args)
     base = find_base(args.base, store)
     setup = setup_of(base, args)
     data, kept = load(setup, display)

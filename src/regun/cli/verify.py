@@ -35,11 +35,11 @@ def add_verify(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.cli.options import use_threads
+    from regun.cli.options import is_dir, use_threads
     from regun.cli.terminal import emit
 
     use_threads(args.threads)
-    found = _folder(args) if Path(args.receipt).is_dir() else _receipt(args)
+    found = _folder(args) if is_dir(args.receipt) else _receipt(args)
     if not args.json:
         return 1 if _printed(found) else 0
     checks = {name: [vars(check) for check in some] for name, some in found}

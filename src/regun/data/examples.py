@@ -137,7 +137,7 @@ def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
         raise DataError("labels are lists of different lengths; give one whole number for each example.") from None
     if given.ndim != 1 or not len(given):
         raise DataError(f"labels have shape {given.shape}; give one whole number for each example.")
-    numeric = given.dtype.kind in "biuf"
+    numeric = given.dtype.kind in "biu"
     with np.errstate(invalid="ignore"):  # NaN, refused below
         whole = given.astype(np.int64) if numeric else np.empty(0, dtype=np.int64)
     if not numeric or not np.array_equal(whole, given):

@@ -19,7 +19,7 @@ from regun.models.resnet import ResNetSettings, build_resnet
 from regun.models.small import CnnSettings, MlpSettings, build_cnn, build_mlp
 from regun.models.swin import SwinNanoSettings, SwinTinySettings, build_swin_nano, build_swin_tiny
 from regun.models.vit import VitSettings, build_vit
-from regun.plugins import is_code, source_digest
+from regun.plugins import file_digest, is_code, source_digest
 from regun.seeds import isolated
 from regun.settings import bind
 
@@ -81,7 +81,8 @@ class ModelSpec:
             model = find_user_model(self.name, self.settings)
             user_defaults(self.name)  # refused here, with all else that is wrong
             settings = {key: _as_value(value) for key, value in model.settings.items()}
-            return {"name": self.name, "settings": settings, "source": source_digest(model.function, self.name)}
+            code = {"file": file_digest(self.name), "source": source_digest(model.function, self.name)}
+            return {"name": self.name, "settings": settings, **code}
         record = _architecture(self.name)
         options = bind(record.settings, self.settings, self.name)
         files = describe_hf(self.name, options) if isinstance(options, HfSettings) else {}

@@ -156,6 +156,8 @@ def _stage_problems(embed_dim: int, depths: tuple[int, ...], heads: tuple[int, .
         )
     if any(d < 1 for d in depths):
         problems.append(f"swin-nano.depths is {depths}; the least allowed is 1 block a stage.")
+    if any(d > 1000 for d in depths):
+        problems.append(f"swin-nano.depths is {depths}; the most allowed is 1000 blocks a stage.")
     for stage, count in enumerate(heads):
         if count < 1 or embed_dim * 2**stage % count:
             problems.append(

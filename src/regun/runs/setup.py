@@ -15,7 +15,7 @@ from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
 from regun.runs.training import model_of
-from regun.settings import bind, parse_spec
+from regun.settings import bind, parse_spec, shown
 from regun.splits import Indices, Request, Reserve, make_splits, reserve
 from regun.store import Artefact
 from regun.training.job import Budget
@@ -42,9 +42,10 @@ class Setup:
         """What a stored model is about, from its manifest; the data may lie elsewhere now, `augment` unlearns."""
         about = artefact.info
         name = trusted_name(about["data_name"], None, artefact.trusted, "--data")
+        settings = {k: v for k, v in about["data_settings"].items() if k not in ("download", "cache")}
         recipe = artefact.inputs.get("recipe")
         return cls(
-            data=DataSpec.read(name, about["data_settings"]).below(data_dir),
+            data=DataSpec.read(name, settings).below(data_dir),
             model=model_of(artefact),
             recipe=bind(Recipe, recipe, "recipe") if recipe else Recipe(),
             preset=about["preset"],
@@ -174,11 +175,11 @@ def read_ids(path: Path) -> list[int]:
     try:
         text = path.read_text()
         items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
-    except (OSError, ValueError) as fault:
+    except (OSError, ValueError, RecursionError) as fault:
         raise SplitError(f"cannot read the ids of {path}: {fault}. Give a text file with one id a line.") from None
-    bad = next((i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))), None)
-    if bad is not None:
-        raise SplitError(f"{path} holds {bad!r}, which is not an id; ids are whole numbers, one a line.")
+    bad = [i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))]
+    if bad:
+        raise SplitError(f"{path} holds {shown(bad[0])}, which is not an id; ids are whole numbers, one a line.")
     return [int(i) for i in items]
 
 

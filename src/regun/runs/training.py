@@ -175,7 +175,7 @@ def misfits(state: Mapping[str, Tensor], template: Mapping[str, Tensor]) -> list
 def model_of(artefact: Artefact) -> ModelSpec:
     """The definition of a stored model; code of a user's is run only if the user has named the same code too."""
     made = artefact.inputs["model"]
-    name = trusted_name(made["name"], made.get("source"), artefact.trusted, "--model")
+    name = trusted_name(made["name"], made.get("file"), artefact.trusted, "--model")
     return ModelSpec(name, made["settings"])
 
 

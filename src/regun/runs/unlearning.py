@@ -164,7 +164,13 @@ class Unlearning:
         inputs, info = artefact.inputs, artefact.info
         if "method" not in inputs:
             raise StoreError(f"{artefact.key[:12]} is not an unlearned model, so there is no run to repeat.")
-        method = get_method(trusted_name(inputs["method"]["name"], None, store.trusted, "--method"))
+        named = [
+            inputs["method"]["name"],
+            *map(str, inputs["method"]["config"].values()),
+        ]  # RUM's settings name methods
+        for text in named:
+            trusted_name(text.partition(",")[0].partition("@")[0], None, store.trusted, "--method")
+        method = get_method(inputs["method"]["name"])
         config = method.configure(inputs["method"]["config"])
         if method.describe(config) != inputs["method"]:
             raise StoreError(

@@ -25,7 +25,7 @@ def read_settings(path: Path | str) -> dict[str, dict[str, dict[str, Any]]]:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
         raise RegunError(f"cannot read the settings file {path}: {fault.strerror or fault}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:  # also numbers of thousands of digits, and nesting without end
         raise RegunError(f"{path} is not a TOML file: {fault}. `regun tune --out DIR` writes one.") from None
     return parse_settings(content.get("settings"), str(path))
 
