@@ -13,6 +13,7 @@ from regun.evaluate import Evaluation
 from regun.requests.ids import Naming
 from regun.requests.judge import NOTHING_TO_UNLEARN, Attempt, Judge, places
 from regun.requests.plan import RequestPlan
+from regun.runs.unlearning import Outcome
 from regun.show.numbers import many
 from regun.show.spreadsheet import csv_text
 from regun.store import versions
@@ -65,7 +66,11 @@ def sections(
             "earlier_ids_no_longer_at_hand": plan.gone,
             "overlap_searched_by": list(checked),
         },
-        "method": {"seed": judge.seed, "attempts": [_attempt(attempt) for attempt in attempts]},
+        "method": {
+            "claim": claim_of(last.outcome),
+            "seed": judge.seed,
+            "attempts": [_attempt(attempt) for attempt in attempts],
+        },
         "audit": {"scopes": audits, "drops": dict(last.drops)},
         "acceptance": {
             "rule": judge.rule.text,
@@ -169,7 +174,7 @@ def _counted(texts: Iterable[str]) -> dict[str, Any]:
 
 def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> list[str]:
     """The limits of the claim in plain words, most important first."""
-    found = [_kind(last.outcome.method), *([_attacks(last.audit)] if last.audit else [])]
+    found = [_kind(last.outcome), *([_attacks(last.audit)] if last.audit else [])]
     if last.audit and len(plan.forget) < ENOUGH:
         found.append(
             f"Only {many(len(plan.forget), 'forgotten example')} could be tested. With so few the intervals are wide: "
@@ -195,21 +200,39 @@ def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> li
     ]
 
 
-def _kind(method: str) -> str:
-    if method == "retrain":
+def claim_of(outcome: Outcome) -> str:
+    """What kind of claim a run supports: `retrained`, `certified` (only where a bound holds), `empirical` or `none`."""
+    if outcome.method == "retrain":
+        return "retrained"
+    if outcome.method == NOTHING_TO_UNLEARN:
+        return "none"
+    bound = outcome.notes.get("certificate")
+    return "certified" if isinstance(bound, dict) and bound.get("holds") is True else "empirical"
+
+
+def _kind(outcome: Outcome) -> str:
+    claim = claim_of(outcome)
+    if claim == "certified":
+        bound = outcome.notes["certificate"]
+        return (
+            f"The method comes with a bound: epsilon {bound['epsilon']:.4g} at delta {bound['delta']:.4g}, under the "
+            "assumptions that the receipt's notes list. It speaks of the weights; whether the assumptions hold is the "
+            "operator's word."
+        )
+    if claim == "retrained":
         return (
             "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
             "weights it started from or the retained records carry something of them."
         )
-    if method == NOTHING_TO_UNLEARN:
+    if claim == "none":
         return (
             "The model was never trained on these records and was left as it is; from now on they are left out of the "
             "unseen sets. Nothing was unlearned and nothing tested."
         )
     return (
-        "This is approximate unlearning: the weights were changed until the model treats the forgotten records like "
-        "records it never saw. It is evidence, not proof, that their influence is gone; only training anew without "
-        "them is exact."
+        f"This is approximate unlearning: {outcome.method} ran {outcome.cost.steps:,} steps; that it reached what it aims "
+        "at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training anew "
+        "without them is exact."
     )
 
 
