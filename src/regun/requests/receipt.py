@@ -230,8 +230,8 @@ def _kind(outcome: Outcome) -> str:
             "unseen sets. Nothing was unlearned and nothing tested."
         )
     return (
-        f"This is approximate unlearning: {outcome.method} ran {outcome.cost.steps:,} steps; that it reached what it aims "
-        "at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training anew "
+        f"This is approximate unlearning: {outcome.method} ran {outcome.cost.steps:,} steps; that it reached what it "
+        "aims at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training anew "
         "without them is exact."
     )
 
