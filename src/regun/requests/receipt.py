@@ -231,8 +231,8 @@ def _kind(outcome: Outcome) -> str:
         )
     return (
         f"This is approximate unlearning: {outcome.method} ran {outcome.cost.steps:,} steps; that it reached what it "
-        "aims at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training anew "
-        "without them is exact."
+        "aims at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training "
+        "anew without them is exact."
     )
 
 
