@@ -1,7 +1,6 @@
 """From a workshop to its results: what has been made so far, gathered and handed to the one aggregation."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from regun.errors import NotFiniteError
@@ -112,11 +111,6 @@ def example_rows(shop: Workshop, attack: str | None = None) -> Iterator[dict[str
         who = {"forget": task.forget, "method": task.entry, "seed": task.seed, "repeat": task.repeat}
         for risk in risk_list(target, others, attack=attack):
             yield {**who, **vars(risk)}
-
-
-def with_paper(results: Results, paper: Paper) -> Results:
-    """The same results with the paper's numbers beside them."""
-    return replace(results, paper=paper)
 
 
 def _answers(shop: Workshop, task: Judge, model: Artefact) -> dict[str, Signals] | None:
