@@ -20,11 +20,11 @@ from torch.utils.data import (
 )
 
 import regun
-from regun.api import count_classes
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined, Selected
 from regun.errors import DataError, RegunError
 from regun.evaluate import VERDICTS
+from regun.runs.given import count_classes
 from toys import blobs, mlp, same_state
 
 
@@ -77,6 +77,7 @@ def test_every_shape_of_data_gives_the_same_model_and_leaves_the_given_one_alone
             forget=data["forget"],
             retain=data["retain"],
             heldout=data["heldout"],
+            method="regun",
             settings={"epochs": 2, "batch_size": 8},
         )
         results.append(outcome.model)
@@ -138,7 +139,7 @@ def test_what_is_missing_is_said_before_any_work() -> None:
     with pytest.raises(
         RegunError, match="ReGUn needs a held-out set: labelled examples the model was never trained on"
     ):
-        regun.unlearn(mlp(), forget=data["forget"], retain=data["retain"])
+        regun.unlearn(mlp(), forget=data["forget"], retain=data["retain"], method="regun")
     with pytest.raises(RegunError, match="Finetune needs retain examples"):
         regun.unlearn(mlp(), forget=data["forget"], method="finetune")
     with pytest.raises(DataError, match="forget is a str; give a torch Dataset"):
@@ -187,9 +188,9 @@ def test_the_ten_lines_of_the_readme() -> None:
 def test_the_given_model_changes_only_when_asked_and_only_at_the_end() -> None:
     data, model = parts(), mlp()
     known = {name: data[name] for name in ("forget", "retain", "heldout")}
-    outcome = regun.unlearn(model, **known, settings={"epochs": 1}, inplace=True)
+    outcome = regun.unlearn(model, **known, method="regun", settings={"epochs": 1}, inplace=True)
     assert outcome.model is model
-    assert same_state(model, regun.unlearn(mlp(), **known, settings={"epochs": 1}).model)
+    assert same_state(model, regun.unlearn(mlp(), **known, method="regun", settings={"epochs": 1}).model)
     assert model.training
 
     def fail(job: regun.Job) -> None:
@@ -229,9 +230,12 @@ def test_the_user_s_transforms_and_collate_function_are_used() -> None:
 
     loaders = {name: DataLoader(Texts(pair), batch_size=4, collate_fn=collate) for name, pair in data.items()}
     known = {name: loaders[name] for name in ("forget", "retain", "heldout")}
-    outcome = regun.unlearn(Model(), **known, settings={"epochs": 1, "batch_size": 8})
+    outcome = regun.unlearn(Model(), **known, method="regun", settings={"epochs": 1, "batch_size": 8})
     plain = regun.unlearn(
-        MappedModel(), **{name: Mapped(data[name]) for name in known}, settings={"epochs": 1, "batch_size": 8}
+        MappedModel(),
+        **{name: Mapped(data[name]) for name in known},
+        method="regun",
+        settings={"epochs": 1, "batch_size": 8},
     )
     assert same_state(outcome.model, plain.model)
     assert regun.audit(outcome.model, **known, test=loaders["test"], bootstrap=0).numbers["test_acc"].value >= 0
@@ -246,7 +250,7 @@ def test_subsets_of_one_data_set_that_overlap_are_refused() -> None:
     whole = TensorDataset(examples.x, torch.from_numpy(examples.labels))
     cuts = {"forget": range(10), "retain": range(10, 60), "heldout": range(60, 80)}
     sets = {name: Subset(whole, list(rows)) for name, rows in cuts.items()}
-    regun.unlearn(mlp(), **sets, settings={"epochs": 1})
+    regun.unlearn(mlp(), **sets, method="regun", settings={"epochs": 1})
     for name, rows, message in (
         ("heldout", [59, 60, 61], "retain and heldout share 1 examples (by position in the same data set; the first is 59)"),
         ("retain", range(9, 60), "forget and retain share 1 examples (by position in the same data set; the first is 9): "
@@ -280,14 +284,19 @@ def test_overlap_is_found_by_id_and_by_content() -> None:
         torch.cat([data["heldout"][1], torch.tensor([0, 0])]),
     )
     mixed = {**known, "heldout": copied}
-    regun.unlearn(mlp(), **mixed, settings={"epochs": 1})
-    with pytest.raises(
-        DataError,
-        match=r"forget and heldout share 2 examples \(by content; counted in heldout, by position; the first is 30\)",
-    ):
-        regun.unlearn(mlp(), **mixed, check_content=True)
+    regun.unlearn(mlp(), **mixed, method="regun", settings={"epochs": 1}, check_content=False)
+    for asked in (None, True):
+        with pytest.raises(
+            DataError,
+            match=r"forget and heldout share 2 examples \(by content; counted in heldout, by position; the first is 30\)",
+        ):
+            regun.unlearn(mlp(), **mixed, check_content=asked)
     with pytest.raises(DataError, match="forget and test share 2 examples"):
-        regun.audit(mlp(), forget=TensorDataset(*data["forget"]), test=TensorDataset(*copied), check_content=True)
+        regun.audit(mlp(), forget=TensorDataset(*data["forget"]), test=TensorDataset(*copied))
+    items = {"forget": Mapped(data["forget"]), "test": Mapped(copied)}  # which would have to be read for it
+    with pytest.raises(DataError, match="forget and test share 2 examples"):
+        regun.audit(MappedModel(), **items, check_content=True)
+    regun.audit(MappedModel(), **items, bootstrap=20)
     with pytest.raises(DataError, match="retain and heldout share 100 examples"):
         regun.unlearn(mlp(), forget=data["forget"], retain=data["retain"], heldout=data["retain"])
 
@@ -360,7 +369,7 @@ def test_a_selection_is_its_rows() -> None:
 
 
 def test_classes_are_counted_where_the_model_is() -> None:
-    assert count_classes(mlp().to("meta"), parts()["forget"]) == 3
+    assert count_classes(mlp().to("meta"), parts()["forget"], "forget") == 3
 
 
 def test_indices_from_the_end_are_the_same_examples() -> None:

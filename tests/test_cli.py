@@ -279,23 +279,26 @@ def judged(home: Path) -> dict[str, str]:
 AUDIT = ("--bootstrap", "20", "--threads", "1")
 
 
-def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict[str, str]) -> None:
+def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict[str, str], base: str) -> None:
     code, out, err = run("audit", judged["unlearned"], *AUDIT)
     assert code == 0, err
     assert (
         f"audit: against retrained model {judged['0'][:12]}, references: {judged['1'][:12]}, {judged['2'][:12]}" in err
     )
     assert out.startswith("Fine-tune: 36 examples to forget\n") or ": 36 examples to forget\n" in out
-    head = out.splitlines()[1]
+    head = next(line for line in out.splitlines() if line.startswith("number"))
     assert [word.strip() for word in head.split("  ") if word] == [
-        *("number", "value", "95 % interval", "Retrain", "distance", "noise floor", "verdict")
+        *("number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict")
     ]
-    assert any(f"Verdict on Gap RFTP: {words.phrase} ({words.meaning})." in out for words in VERDICTS.values())
+    assert any(f"Like a retrained model: {w.short.upper()} ({w.meaning})." in out for w in VERDICTS.values())
+    assert "Influence left: " in out
     report = parsed(run("audit", judged["unlearned"], *AUDIT, "--json", "--quiet"))
     assert report["models"] == {
         "target": judged["unlearned"],
+        "before": base,
         "retrain": judged["0"],
         "references": [judged["1"], judged["2"]],
+        "outs": [],
     }
     assert report["u_lira"] is None
 
@@ -330,8 +333,9 @@ def test_attacks_and_metrics_of_the_user_s_own_are_shown(run, judged: dict[str, 
 def test_the_risk_list_is_written_whole(run, judged: dict[str, str], tmp_path: Path) -> None:
     for name in ("risks.csv", "risks.json"):
         assert run("audit", judged["unlearned"], *AUDIT, "--risks", str(tmp_path / name))[0] == 0
-    assert len((tmp_path / "risks.csv").read_text().splitlines()) == 36 + 1
-    assert len(json.loads((tmp_path / "risks.json").read_text())) == 36
+    rows = json.loads((tmp_path / "risks.json").read_text())
+    assert len((tmp_path / "risks.csv").read_text().splitlines()) == len(rows) + 1
+    assert [row["split"] for row in rows].count("forget") == 36
     assert sorted(p.name for p in tmp_path.iterdir()) == ["risks.csv", "risks.json"]
 
 
@@ -550,8 +554,8 @@ BAD: list[tuple[list[str], str]] = [
         [*UNLEARN, "--base", "", "--store", "{home}/many"],
         "has 17 model whose key starts with ''; `regun store list` sho",
     ),
-    ([*UNLEARN, "--base", "{base}", "--reference", "xyz"], "has 0 model whose key starts with 'xyz'"),
-    ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], "but no reference model was given; pass one"),
+    ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], "has 0 model whose key starts with 'xyz'"),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], "but no teacher was given; give teacher="),
     (
         [*UNLEARN, "--base", "{home}/weights.pt"],
         "only .safetensors files are read, because pickled weights can run code.",

@@ -24,6 +24,7 @@ SMALL = {
     "amun": {**FEW, "steps": 5, "epsilon": 0.5, "rounds": 4, "failures": "keep"},
     "ssd": {"alpha": 0.9, "micro_batch": 32},
     "lur": {**FEW, "prune_batches": 1},
+    "retrain": {**FEW, "epochs": 10},
 }
 
 
@@ -64,6 +65,9 @@ class Watched:
     def __getattr__(self, name: str):
         return getattr(self.examples, name)
 
+    def __len__(self) -> int:
+        return len(self.examples)
+
     def fetch(self, indices, **more):
         self.seen.update(np.asarray(indices).tolist())
         return self.examples.fetch(indices, **more)
@@ -98,9 +102,9 @@ def test_contract(name: str, kind: str) -> None:
             budget=Budget(steps=3),
             rebuild=lambda s: MODELS[kind]()[0],
         )
-        outcome = unlearn_job(job, method, config)
+        outcome = unlearn_job(job, method, config, guard=False)
         results.append(outcome.model.state_dict())
-        allowed = set(SPLITS.base) | (set(SPLITS.heldout) if method.needs.heldout else set())
+        allowed = set(SPLITS.base) | (set(SPLITS.heldout) if method.needs.looks else set())
         allowed -= set() if method.needs.retain else set(SPLITS.retain)
         assert watched.seen <= allowed  # never validation; held-out and retain only if the method says so
         assert watched.seen
@@ -111,7 +115,7 @@ def test_contract(name: str, kind: str) -> None:
     assert any(not torch.equal(results[0][k], v) for k, v in base.items())
     assert outcome.diverged is None
     assert outcome.cost.forward > 0
-    assert outcome.cost.steps == (0 if name == "ssd" else 3)
+    assert outcome.cost.steps == (0 if name == "ssd" else 3) or (name == "auto" and outcome.cost.steps < 3)
 
 
 def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else() -> None:
@@ -120,7 +124,7 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     config = method.configure({"epochs": 4, "lr": 0.05, "batch_size": 64})
     watched = Watched(examples)
     job = Job(model=private_copy(model, DEVICE), examples=watched, splits=SPLITS, seed=7)
-    outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss")
+    outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss", guard=False)
     scores = [h["val_loss"] for h in outcome.watched]
     assert len(scores) == 4
     from regun.runs.unlearning import CRITERIA
@@ -145,6 +149,10 @@ def test_the_planned_work_is_the_work_done(name: str, fraction: float) -> None:
     cost = unlearn_job(job, method, config).cost
     planned = method.planned(config, len(splits.forget), len(splits.retain))
     assert planned is not None
+    if name == "auto":  # says what it takes at most
+        assert planned.steps >= cost.steps
+        assert planned.samples >= cost.backward
+        return
     assert planned.steps == cost.steps
     if name == "amun":
         assert planned.samples <= cost.backward

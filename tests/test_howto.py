@@ -50,7 +50,7 @@ def test_it_runs_and_prints_what_it_found(howto, name: str, capsys) -> None:
     """How well one training run went is for the reader to see; that the base remembers more holds by far."""
     pytest.importorskip("transformers") if name.startswith("hf") else None
     results = howto(name).main()
-    assert {"base", "ReGUn"} <= results.keys()
+    assert {"base", "unlearned"} <= results.keys()
     assert all(0 <= value <= 100 for found in results.values() for value in found.values())
     printed = capsys.readouterr().out
     if "retrained" in results:
@@ -58,6 +58,31 @@ def test_it_runs_and_prints_what_it_found(howto, name: str, capsys) -> None:
         assert all(f"smia_auc {results[who]['smia_auc']:5.1f}" in printed for who in results)
     if name == "image_model":
         assert "refused: retain and heldout share 50 examples" in printed
+
+
+def test_the_notebook_runs_and_shows_what_it_did() -> None:
+    """As it stands in the docs, with its outputs, and again from the beginning in a kernel of its own."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    book = nbformat.read(FOLDER / "first_unlearning.ipynb", as_version=4)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells), "save the notebook with its outputs"
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+    kinds = [output.output_type for cell in cells for output in cell.outputs]
+    assert "error" not in kinds
+    assert "display_data" in kinds  # the figure
+    printed = "".join(output.get("text", "") for cell in cells for output in cell.outputs)
+    assert "verdict" in printed
+    assert "warning:" not in printed
+
+
+def test_any_model_comes_back_as_it_was(howto, capsys) -> None:
+    made = howto("any_model").main()
+    assert all(type(before) is type(after) for before, after in made.values())
+    assert [next(after.parameters()).dtype for _, after in made.values()].count(torch.bfloat16) == 1
+    before, after = made["adapters"]
+    assert torch.equal(before.base.weight, after.base.weight)
+    assert not torch.equal(before.up.weight, after.up.weight)
+    assert capsys.readouterr().out.count("refused: the model's") == 2
 
 
 def test_a_method_an_attack_and_a_metric_of_one_s_own(howto) -> None:

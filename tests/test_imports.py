@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
         "seeds",
     }
     | WORDS,
-    "show": {"study", "tune", "evaluate", "errors"},
+    "show": {"study", "tune", "runs", "evaluate", "errors"},
     "study": {"tune", "runs", "store", "methods", "evaluate", "training", "models", "data", "splits", "plugins"}
     | WORDS,
     "api": {"tune", "runs", "methods", "evaluate", "training", "models", "data", "splits"} | WORDS,

@@ -165,13 +165,13 @@ def test_cached_and_uncached_targets_agree_until_the_model_moves() -> None:
 def test_a_given_reference_is_used_and_its_absence_named() -> None:
     oracle = mlp(seed=3)
     config = regun.Config(reference="given", batch_size=16)
-    job = job_for(mlp(), blobs(), reference=oracle)
+    job = job_for(mlp(), blobs(), teacher=oracle)
     given_target = regun.reference_target(job, config)(step_of(job, config))
     own = job_for(oracle, blobs())
     assert torch.allclose(
         given_target, regun.reference_target(own, regun.Config(batch_size=16))(step_of(own, config)), atol=1e-6
     )
-    with pytest.raises(RegunError, match="no reference model was given"):
+    with pytest.raises(RegunError, match="no teacher was given"):
         regun.unlearn(job_for(mlp(), blobs()), config)
 
 

@@ -1,21 +1,23 @@
-"""Forget some texts of a Hugging Face text classifier.
+"""Forget some texts of a Hugging Face text classifier that the Trainer has trained, and save it with a model card.
 
 The model is a tiny BERT built from a configuration (nothing is downloaded); the data set gives token ids of different
-lengths and the loaders' collate function pads them, as with a tokenizer. Run: python docs/howto/hf_text.py
+lengths and a collate function pads them, as with a tokenizer. Run: python docs/howto/hf_text.py
 
 One label in ten is wrong, so the model must learn those by heart, and the attack on its loss finds what it was trained
-on. ReGUn moves that number to a retrained model's and keeps the accuracy on new texts.
+on. Unlearning moves that number to a retrained model's and keeps the accuracy on new texts.
 """
+
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import regun
 
-TOPICS, WORDS = 4, 400
-FORGET = 60
+TOPICS, WORDS, EPOCHS, FORGET = 4, 400, 12, 60
 
 
 class Texts(Dataset):
@@ -45,36 +47,48 @@ def pad(items: list[dict]) -> dict:
     return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
 
 
-def loader(data: Dataset) -> DataLoader:
-    return DataLoader(data, batch_size=32, shuffle=True, collate_fn=pad, generator=torch.Generator().manual_seed(0))
-
-
-def trained(data: DataLoader, seed: int) -> torch.nn.Module:
+def untrained(seed: int) -> torch.nn.Module:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = BertForSequenceClassification(BertConfig(vocab_size=WORDS, num_labels=TOPICS, **sizes)).eval()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(12):
-        for batch in data:
-            optimizer.zero_grad()
-            model(**batch).loss.backward()
-            optimizer.step()
-    return model
+        return BertForSequenceClassification(BertConfig(vocab_size=WORDS, num_labels=TOPICS, **sizes))
+
+
+def trained(texts: Dataset, seed: int, folder: str) -> torch.nn.Module:
+    settings = {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "seed": seed}
+    quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+    trainer = Trainer(
+        model=untrained(seed),
+        args=TrainingArguments(output_dir=folder, use_cpu=True, **settings, **quiet),
+        train_dataset=texts,
+        data_collator=pad,
+    )
+    trainer.train()
+    return trainer.model
 
 
 def main() -> dict[str, dict[str, float]]:
     texts = Texts(600, seed=1)
-    forget, retain = loader(Subset(texts, range(FORGET))), loader(Subset(texts, range(FORGET, 600)))
-    heldout, test = loader(Texts(300, seed=2)), loader(Texts(300, seed=3))
-    base, retrained = trained(loader(texts), seed=0), trained(retain, seed=1)
-    settings = {"optimizer": "adamw", "lr": 1e-3, "epochs": 6, "w": 0.8}
-    settings |= {"batch_size": 16, "retain_batch": 32, "granularity": "class"}
-    outcome = regun.unlearn(base, forget=forget, retain=retain, heldout=heldout, settings=settings)
+    parts = {"forget": Subset(texts, range(FORGET)), "retain": Subset(texts, range(FORGET, 600))}
+    parts |= {"heldout": Texts(300, seed=2), "test": Texts(300, seed=3)}
+    sets = {name: DataLoader(part, batch_size=32, collate_fn=pad) for name, part in parts.items()}
+    test = sets.pop("test")
+    with tempfile.TemporaryDirectory() as folder:
+        base, retrained = trained(texts, 0, folder), trained(parts["retain"], 1, folder)
+        recipe = {"epochs": EPOCHS, "batch_size": 32, "optimizer": "adamw", "lr": 1e-3, "schedule": "cosine"}
+        outcome = regun.unlearn(base, **sets, rebuild=untrained, recipe=recipe)
+        found = {
+            name: regun.audit(model, forget=sets["forget"], retain=sets["retain"], test=test)
+            for name, model in (("base", base), ("unlearned", outcome.model), ("retrained", retrained))
+        }
+        outcome.model.save_pretrained(folder)
+        card = regun.model_card(outcome, found["unlearned"], name="Topics of texts", before=found["base"])
+        Path(folder, "README.md").write_text(card, encoding="utf-8")
+        again = BertForSequenceClassification.from_pretrained(folder)
+        assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())
     results = {}
-    for name, model in (("base", base), ("ReGUn", outcome.model), ("retrained", retrained)):
-        numbers = regun.audit(model, forget=forget, retain=retain, test=test).numbers
-        results[name] = {what: numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
+    for name, audit in found.items():
+        results[name] = {what: audit.numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
         print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
     return results
 

@@ -1,18 +1,22 @@
-"""Forget some images of a Hugging Face vision model.
+"""Forget some images of a Hugging Face vision model that the Trainer has trained, and load it again.
 
 A tiny ViT built from a configuration (nothing is downloaded). It takes `pixel_values` and returns an object with
 `.logits`; a mapping of tensors and labels is all regun needs. Run: python docs/howto/hf_vision.py
 """
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import regun
 
 Images = tuple[dict[str, Tensor], Tensor]
+EPOCHS = 25
 
 
 def images() -> dict[str, Images]:
@@ -23,34 +27,46 @@ def images() -> dict[str, Images]:
     return {name: ({"pixel_values": x[a:b]}, y[a:b]) for name, (a, b) in cuts.items()}
 
 
-def trained(data: Images) -> nn.Module:
+def untrained(seed: int) -> nn.Module:
     sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
     with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = ViTConfig(image_size=8, patch_size=2, num_channels=1, num_labels=10, **sizes)
-        model = ViTForImageClassification(config)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-        (inputs, labels) = data
-        for _ in range(25):
-            for rows in torch.randperm(len(labels)).split(64):
-                optimizer.zero_grad()
-                logits = model(pixel_values=inputs["pixel_values"][rows]).logits
-                nn.functional.cross_entropy(logits, labels[rows]).backward()
-                optimizer.step()
-    return model
+        torch.manual_seed(seed)
+        return ViTForImageClassification(ViTConfig(image_size=8, patch_size=2, num_channels=1, num_labels=10, **sizes))
+
+
+def trained(data: Images, seed: int, folder: str) -> nn.Module:
+    inputs, labels = data
+    items = [{"pixel_values": x, "labels": int(y)} for x, y in zip(inputs["pixel_values"], labels, strict=True)]
+    settings = {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 64, "learning_rate": 2e-3, "seed": seed}
+    quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+    trainer = Trainer(
+        model=untrained(seed),
+        args=TrainingArguments(output_dir=folder, use_cpu=True, **settings, **quiet),
+        train_dataset=items,
+    )
+    trainer.train()
+    return trainer.model
 
 
 def main() -> dict[str, dict[str, float]]:
     data = images()
-    base = trained(data["train"])
     known = {name: data[name] for name in ("forget", "retain", "heldout")}
-    settings = {"optimizer": "adamw", "lr": 1e-3, "epochs": 6, "w": 0.8}
-    settings |= {"batch_size": 16, "retain_batch": 64, "granularity": "class"}
-    outcome = regun.unlearn(base, **known, settings=settings)
+    recipe = {"epochs": EPOCHS, "batch_size": 64, "optimizer": "adamw", "lr": 2e-3, "schedule": "cosine"}
+    with tempfile.TemporaryDirectory() as folder:
+        base = trained(data["train"], 0, folder)
+        outcome = regun.unlearn(base, **known, rebuild=untrained, recipe=recipe)
+        found = {
+            name: regun.audit(model, **known, test=data["test"])
+            for name, model in (("base", base), ("unlearned", outcome.model))
+        }
+        outcome.model.save_pretrained(folder)
+        card = regun.model_card(outcome, found["unlearned"], name="Noisy digits", before=found["base"])
+        Path(folder, "README.md").write_text(card, encoding="utf-8")
+        again = ViTForImageClassification.from_pretrained(folder)
+        assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())
     results = {}
-    for name, model in (("base", base), ("ReGUn", outcome.model)):
-        numbers = regun.audit(model, **known, test=data["test"]).numbers
-        results[name] = {what: numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
+    for name, evidence in found.items():
+        results[name] = {what: evidence.numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
         print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
     return results
 

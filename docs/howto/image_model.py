@@ -71,10 +71,10 @@ def main() -> dict[str, dict[str, float]]:
         regun.unlearn(base, **{**known, "heldout": Subset(data, range(650, 750))})
     except DataError as refusal:
         print(f"refused: {refusal}")
-    settings = {"epochs": 10, "lr": 0.02, "w": 0.9, "batch_size": 16, "retain_batch": 64, "granularity": "class"}
-    outcome = regun.unlearn(base, **known, settings=settings)
+    recipe = {"epochs": 12, "batch_size": 64, "lr": 0.05}
+    outcome = regun.unlearn(base, **known, recipe=recipe, rebuild=new_model)
     results = {}
-    for name, model in (("base", base), ("ReGUn", outcome.model)):
+    for name, model in (("base", base), ("unlearned", outcome.model)):
         numbers = regun.audit(model, **known, test=sets["test"]).numbers
         results[name] = {what: numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
         print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))

@@ -7,11 +7,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regun.api import audit, unlearn
+    from regun.api import audit, relearn, unlearn
     from regun.errors import RegunError
     from regun.evaluate import Evaluation
     from regun.requests import Project, asked_of, forget
     from regun.runs.unlearning import Outcome
+    from regun.show.card import model_card
     from regun.splits import Request, Splits, make_splits, reserve
     from regun.store import Store
     from regun.training.job import Budget, Job
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "unlearn": "api",
     "audit": "api",
+    "relearn": "api",
     "Outcome": "runs.unlearning",
     "Evaluation": "evaluate",
     "Request": "splits",
@@ -30,6 +32,7 @@ _HOMES = {
     "Project": "requests",
     "asked_of": "requests",
     "forget": "requests",
+    "model_card": "show.card",
     "Store": "store",
     "RegunError": "errors",
 }
@@ -48,6 +51,8 @@ __all__ = [
     "audit",
     "forget",
     "make_splits",
+    "model_card",
+    "relearn",
     "reserve",
     "unlearn",
 ]

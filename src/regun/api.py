@@ -1,5 +1,6 @@
 """regun on a user's own model and data."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,21 +9,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.data.adapt import Source, as_examples
+from regun.data.adapt import Source
 from regun.data.examples import Indices
-from regun.data.overlap import Ids, refuse_overlap
+from regun.data.overlap import Ids
 from regun.data.views import Joined
 from regun.errors import RegunError
-from regun.evaluate import Attack, Evaluation, Measure, Metric, Scorer, Signals, evaluate
-from regun.methods import Method, get_method
-from regun.models.calls import logits_of
-from regun.runs.signals import signals_of
+from regun.evaluate import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
+from regun.evaluate.relearning import Relearned
+from regun.methods import Method, Teacher, as_teacher, get_method
+from regun.models.outputs import ReadLogits
+from regun.runs.given import given
+from regun.runs.guards import lost_in_precision
+from regun.runs.progress import ProgressLine
+from regun.runs.relearn import relearn as relearn_in_memory
+from regun.runs.relearn_steps import relearn_updates
+from regun.runs.setup import as_recipe
+from regun.runs.signals import signals_of_each
 from regun.runs.unlearning import Outcome, unlearn_job
-from regun.settings import parse_spec
+from regun.settings import bind, parse_spec, to_json
 from regun.splits import Splits
-from regun.training.forward import in_eval_mode
-from regun.training.job import Budget, Epoch, Job, device_of, private_copy
+from regun.training.border import given_back, look, refuse_augmented, refuse_frozen, taken, unwrapped
+from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
+from regun.training.recipes import Recipe, Updates
 from regun.tune import search_job
+
+LOG = logging.getLogger("regun")
 
 
 def unlearn(
@@ -32,22 +43,25 @@ def unlearn(
     retain: Source | None = None,
     heldout: Source | None = None,
     val: Source | None = None,
-    method: str | Callable[..., Any] = "regun",
+    method: str | Callable[..., Any] = "auto",
     settings: Mapping[str, Any] | None = None,
     preset: str | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     keep: str = "last",
     criterion: str = "val_accuracy",
-    reference: nn.Module | None = None,
+    teacher: Teacher | None = None,
     rebuild: Callable[[int], nn.Module] | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | None = None,
     on_epoch: Callable[[Epoch, nn.Module], None] | None = None,
     device: torch.device | str | None = None,
+    logits: ReadLogits | None = None,
     num_classes: int | None = None,
     ids: Ids | None = None,
-    check_content: bool = False,
+    check_content: bool | None = None,
     inplace: bool = False,
     tune: int | None = None,
+    progress: bool = False,
 ) -> Outcome:
     """A copy of `model` from which the influence of `forget` is removed; the model given is left as it is.
 
@@ -55,37 +69,60 @@ def unlearn(
     only watched, for keep="best". `method` is a name as on the command line (`regun@wide_retain,lr=0.02`; see
     `regun methods`) or your own function of a Job.
 
-    Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and with
-    `check_content` by what the examples hold. With `inplace`, `model` itself gets the new weights, at the very end.
+    `logits` is a function from what the model returns to its logits, where it returns anything else. A model that was
+    compiled, or is in half precision, works as a plain fp32 copy and comes back plain, in its own precision. What looks
+    wrong in model or data is logged before the work begins, and said in `outcome.warnings` with what looks wrong after.
+
+    Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and by
+    what the examples hold: always with `check_content=True`, never with False, otherwise for data in memory. With
+    `inplace`, `model` itself gets the new weights, at the very end.
 
     With `tune`, that many settings are tried and the best kept; `outcome.trials` lists them. No retrained model is
     needed: half of `heldout`, and `val`, are set aside to judge by. Settings that are given stay as they are.
 
     >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
     """
-    where = torch.device(device) if device is not None else device_of(model)
-    given = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
-    sources = {name: source for name, source in given.items() if source is not None}
-    classes = num_classes or count_classes(model, forget)
-    sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
-    refuse_overlap(sources, sets, ids, check_content)
-    joined = Joined(tuple(sets.values()))
-    parts = {name: joined.indices(number) for number, name in enumerate(sources)}
+    sources = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
+    case = given(model, sources, logits, device, num_classes, ids, check_content)
+    where = case.device
+    joined = Joined(tuple(case.sets.values()))
+    parts = {name: joined.indices(number) for number, name in enumerate(case.sets)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
-    splits = Splits(**{name: parts.get(name, nothing) for name in given}, total=len(joined.labels))
+    splits = Splits(**{name: parts.get(name, nothing) for name in sources}, total=len(joined))
     found, preset, chosen = _method(method, preset, settings or {})
+    trained_by = as_recipe(recipe) if recipe is not None else None
+    anew = to_json(trained_by) if trained_by is not None and found.trains_anew and preset is None else None
+    start = found.configure(chosen, preset, anew)
+    if found.source is None:
+        refuse_frozen(case.model)
+    learns_from = found.needs_of(start).heldout
+    remarks = [
+        *case.remarks,
+        *look(case.model, case.sets, where, trained=not found.trains_anew, heldout=learns_from),
+    ]
+    for remark in remarks:
+        LOG.warning(remark)
+    line = ProgressLine(found.title) if progress else None
+
+    def told(epoch: Epoch, made: nn.Module) -> None:
+        if line is not None:
+            line.epoch(epoch)
+        if on_epoch is not None:
+            on_epoch(epoch, unwrapped(made))
+
     job = Job(
-        model=private_copy(model, where),
+        model=private_copy(case.model, where),
         examples=joined,
         splits=splits,
         seed=seed,
         device=where,
-        on_epoch=on_epoch or (lambda epoch, _: None),
+        on_epoch=told,
+        on_progress=line.progress if line is not None else (lambda _: None),
         budget=budget,
-        reference=private_copy(reference, where) if reference is not None else None,
-        rebuild=rebuild,
+        teacher=private_copy(as_teacher(teacher, case.classes), where) if teacher is not None else None,
+        rebuild=(lambda seed: taken(rebuild(seed), logits)) if rebuild is not None else None,
+        recipe=trained_by,
     )
-    start = found.configure(chosen, preset)
     if tune is None:
         outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
     else:
@@ -93,9 +130,14 @@ def unlearn(
         outcome = search_job(
             job, found, start, trials=tune, family=family, fixed=chosen, keep=keep, criterion=criterion
         )
+    if line is not None:
+        line.close()
+    back = given_back(outcome.model, model)
+    warnings = (*remarks, *outcome.warnings, *lost_in_precision(uncompiled(model), back))
+    outcome = replace(outcome, model=back, warnings=warnings)
     if not inplace:
         return outcome
-    model.load_state_dict(outcome.model.state_dict())
+    uncompiled(model).load_state_dict(outcome.model.state_dict())
     return replace(outcome, model=model)
 
 
@@ -118,45 +160,100 @@ def audit(
     test: Source | None = None,
     heldout: Source | None = None,
     val: Source | None = None,
+    before: nn.Module | None = None,
     retrain: nn.Module | None = None,
     references: Sequence[nn.Module] = (),
+    outs: Sequence[nn.Module] = (),
+    unseen: Sequence[str] | None = None,
     attacks: Sequence[str | Attack | Scorer] | None = None,
     metrics: Sequence[str | Metric | Measure] = (),
     bootstrap: int = 1000,
     seed: int = 0,
     device: torch.device | str | None = None,
+    logits: ReadLogits | None = None,
     num_classes: int | None = None,
     ids: Ids | None = None,
-    check_content: bool = False,
+    check_content: bool | None = None,
 ) -> Evaluation:
     """How well `model` has forgotten `forget`, with intervals; `retrain` and `references` were trained without it.
 
+    `before` is the model before unlearning: without it nobody knows what the tests could have seen, and nothing is
+    called inside the noise floor. With it and models that never saw `forget` (the retrained ones or, in their place,
+    `outs`: a few short trainings on `retain` will do), `influence` says how much is left, from one example on. `unseen`
+    names the sets to judge by; leave out one that the method trained towards (ReGUn: heldout).
+
     At least one of `test`, `heldout` and `val` is needed as unseen data; unseen data that overlap the training data are
-    refused, as in `unlearn`. Every model runs once over every set. Without retrained models the evaluation's `claims`
-    say what cannot be told.
+    refused, as in `unlearn`, and so are data that augment at random. Every example is fetched once for all models.
+    Without retrained models the evaluation's `claims` say what cannot be told.
 
     >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
     """
-    where = torch.device(device) if device is not None else device_of(model)
-    given = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
-    classes = num_classes or count_classes(model, forget)
-    sources = {name: source for name, source in given.items() if source is not None}
-    sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
-    refuse_overlap(sources, sets, ids, check_content)
+    sources = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
+    case = given(model, sources, logits, device, num_classes, ids, check_content)
+    refuse_augmented(case.sets)
 
-    def signals(one: nn.Module) -> dict[str, Signals]:
-        return {name: signals_of(one, examples, device=where) for name, examples in sets.items()}
+    single = [one for one in (model, before, retrain) if one is not None]
+    models = [taken(one, logits) for one in (*single, *references, *outs)]
+    said = {name: signals_of_each(models, examples, device=case.device) for name, examples in case.sets.items()}
+    each = [{name: answers[number] for name, answers in said.items()} for number in range(len(models))]
+    rest = len(single) + len(references)
+    return evaluate(
+        each[0],
+        each[len(single) - 1] if retrain is not None else None,
+        each[len(single) : rest],
+        before=each[1] if before is not None else None,
+        outs=each[rest:],
+        unseen=unseen,
+        attacks=attacks,
+        metrics=metrics,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
 
-    truth = signals(retrain) if retrain is not None else None
-    others = [signals(r) for r in references]
-    return evaluate(signals(model), truth, others, attacks=attacks, metrics=metrics, bootstrap=bootstrap, seed=seed)
 
+def relearn(
+    model: nn.Module,
+    *,
+    forget: Source,
+    retain: Source,
+    test: Source | None = None,
+    heldout: Source | None = None,
+    val: Source | None = None,
+    retrain: nn.Module | None = None,
+    references: Sequence[nn.Module] = (),
+    settings: Mapping[str, Any] | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    logits: ReadLogits | None = None,
+    num_classes: int | None = None,
+    ids: Ids | None = None,
+    check_content: bool | None = None,
+) -> Relearned:
+    """Whether forgetting lasts: copies of all models train on `retain` alone, gently, and what comes back is measured.
 
-def count_classes(model: nn.Module, source: Source) -> int:
-    """How many classes the model tells apart, from its output on one example."""
-    examples = as_examples(source, 2**31, "forget")
-    if not len(examples.labels):
-        raise RegunError("the forget set is empty; give at least one example.")
-    batch = examples.fetch(np.array([0]), device=device_of(model))
-    with in_eval_mode(model), torch.no_grad():
-        return int(logits_of(model, batch.x).shape[-1])
+    `retrain` and `references` were trained without `forget`; without them, unseen examples are the comparison. The
+    steps are two passes over `retain` with SGD at 0.01, or at a tenth of the rate of `recipe`, how the model was
+    trained; `settings` (`lr`, `epochs`, `batch_size`, `optimizer`, ...) change them.
+
+    >>> regun.relearn(model, forget=forget, retain=retain, test=test).numbers["regained_auc"]  # doctest: +SKIP
+    """
+    if references and retrain is None:
+        raise RegunError("references were given without retrain; name one of them as retrain.")
+    sources = {"forget": forget, "retain": retain, "test": test, "heldout": heldout, "val": val}
+    case = given(model, sources, logits, device, num_classes, ids, check_content)
+    sets = case.sets
+    joined = Joined((sets["forget"], sets["retain"]))
+    nothing: Indices = np.zeros(0, dtype=np.int64)
+    splits = Splits(joined.indices(1), joined.indices(0), nothing, nothing, len(joined))
+    updates = relearn_updates(as_recipe(recipe) if recipe is not None else None)
+    found, _ = relearn_in_memory(
+        [taken(one, logits) for one in (model, *([retrain] if retrain is not None else []), *references)],
+        joined,
+        splits,
+        {name: (examples, np.arange(len(examples))) for name, examples in sets.items() if name in UNSEEN},
+        updates=bind(Updates, settings or {}, "relearn", updates),
+        seed=seed,
+        device=case.device,
+    )
+    return found

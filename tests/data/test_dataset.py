@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from regun.code import code_digest
 from regun.data.adapt import as_examples
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch
+from regun.data.examples import Batch, Examples
 from regun.data.overlap import refuse_overlap
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined, Selected
@@ -213,10 +213,11 @@ TENSORS = "Give items that are tensors of one shape, or your own collate functio
         (lambda i: (object(), 0), f"{CANNOT}: TypeError: default_collate: .*found <class 'object'>. {TENSORS}"),
         (lambda i: None, f"{CANNOT}: TypeError: .*NoneType"),
         (lambda i: (torch.zeros(i + 1), 0), f"{CANNOT}: RuntimeError: stack expects each tensor to be equal size"),
-        (lambda i: torch.zeros(2), "a batch is a Tensor; items must be .x, y. pairs or mappings with a label"),
-        (lambda i: (torch.zeros(2), 0, 1), "a batch is a list; items must be .x, y. pairs"),
+        (lambda i: torch.zeros(2), "a batch is a Tensor; items must be .x, y., .*collate_fn="),
+        (lambda i: (torch.zeros(2),), "a batch is a list; items must be .x, y.,"),
+        (lambda i: (torch.zeros(2), 0, 7), "item 0 has the label 7; with 3 classes, 0 to 2 .*the last part of an item"),
         (lambda i: {"x": torch.zeros(2)}, "a batch has the keys .'x'.; its labels must stand under one of"),
-        (lambda i: ((torch.zeros(2), torch.zeros(2)), 0), "input 'x' of a batch is a list; give tensors only"),
+        (lambda i: ((torch.zeros(2), "a"), 0), "input '1' of a batch is a .*; give tensors only"),
         (lambda i: {"x": torch.zeros(2), "name": "a", "y": 0}, "input 'name' of a batch is a list; give tensors only"),
         (lambda i: (torch.zeros(2), "cat"), "labels are .*'cat'.*; give class numbers"),
         (lambda i: (torch.zeros(2), 0.5), "2 items has labels of shape .2,. and type torch.float64; give one whole"),
@@ -272,7 +273,7 @@ def test_stated_labels_must_fit(labels: list, message: str) -> None:
 
 
 def test_labels_found_in_a_pass_must_be_in_range() -> None:
-    with pytest.raises(DataError, match=r"labels\[3\] is 3; with 3 classes"):
+    with pytest.raises(DataError, match=r"item 3 has the label 3; with 3 classes"):
         DatasetExamples(Items(lambda i: (torch.zeros(1), i)), 3).labels  # noqa: B018
 
 
@@ -414,24 +415,24 @@ def test_the_digest_sees_real_and_made_up_parts() -> None:
 # -------------------------------------------------------------------------------------------------- one's own Examples
 
 
-class Duck:
-    """Looks like Examples without being one."""
+class Duck(Examples):
+    """Examples of one's own: labels, the number of classes, and how to fetch."""
 
     labels, num_classes = np.array([0, 1, 2]), 3
 
     def fetch(self, indices, *, augment=False, generator=None, device="cpu"):
         return Batch(torch.zeros(len(indices), 1), torch.tensor(self.labels[indices]), torch.tensor(indices))
 
-    def stream(self, plan, *, augment=False, seed=0, first=0, device="cpu"):
-        return (self.fetch(indices) for indices in plan)
 
-
-def test_what_looks_like_examples_is_taken_as_it_is() -> None:
+def test_examples_of_one_s_own_are_taken_as_they_are() -> None:
     duck = Duck()
     assert as_examples(duck, 3, "forget") is duck
     assert Joined((blobs(6, features=1), duck)).fetch(np.array([7, 0])).y.tolist() == [1, 0]
     lazy = DatasetExamples(Items(lambda i: pytest.fail("an item was read")), 3)
     assert as_examples(lazy, 3, "forget") is lazy
+    looks = type("Looks", (), {"labels": [0], "num_classes": 1, "fetch": None, "stream": None})()
+    with pytest.raises(DataError, match=r"forget is a Looks, .*inherit from regun.data.Examples"):
+        as_examples(looks, 3, "forget")
 
 
 def test_the_same_examples_in_two_sets_are_found_to_overlap() -> None:

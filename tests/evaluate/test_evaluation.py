@@ -31,7 +31,8 @@ def without(splits: dict[str, Signals], *names: str) -> dict[str, Signals]:
 
 TARGET, RETRAIN = model(0, retain=2.0, forget=2.0), model(1, retain=2.0)
 REFERENCES = [model(k, retain=2.0) for k in (2, 3, 4)]
-FULL = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200)
+BEFORE = model(5, retain=2.0, forget=3.0)
+FULL = evaluate(TARGET, RETRAIN, REFERENCES, before=BEFORE, bootstrap=200)
 
 
 def test_numbers_are_what_their_functions_say():
@@ -57,7 +58,7 @@ def test_every_number_is_in_the_catalogue_and_has_an_interval_that_holds_it():
     for name, number in FULL.numbers.items():
         metric = METRICS[name]
         assert all((metric.label, metric.unit, metric.meaning, metric.good))
-        if not name.startswith("gap_"):
+        if not name.startswith("gap_"):  # a mean of distances has none
             assert number.low is not None, name
             assert number.high is not None, name
             assert number.low <= number.value + 1e-9, name
@@ -82,8 +83,8 @@ def test_describe_knows_every_number_by_name():
     assert describe("lira_tpr1_val").label == "offline LiRA TPR@1% (validation)"
     assert all(describe(name, FULL) is METRICS[name] for name in FULL.numbers)
     assert not FULL.metrics
-    with pytest.raises(AuditError, match="unknown metric 'retain_ac'. Did you mean 'retain_acc'"):
-        describe("retain_ac")
+    with pytest.raises(AuditError, match="unknown metric 'forget_ac'. Did you mean 'forget_acc'"):
+        describe("forget_ac")
 
 
 def test_json_round_trip_through_text():
@@ -94,7 +95,7 @@ def test_json_round_trip_through_text():
 
 
 def test_same_seed_same_result_other_seed_same_values():
-    again = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200)
+    again = evaluate(TARGET, RETRAIN, REFERENCES, before=BEFORE, bootstrap=200)
     assert again == FULL
     other = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200, seed=1, floor=False)
     assert other.numbers["rmia_auc"].value == FULL.numbers["rmia_auc"].value
@@ -132,7 +133,11 @@ def test_without_a_retrained_model():
 
 
 def test_claims_follow_what_was_there():
-    assert not any("cannot be claimed" in claim for claim in FULL.claims)
+    assert not any("cannot" in claim or "not known" in claim for claim in FULL.claims)
+    blind = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0)
+    assert any("'inside' cannot be claimed without the model before" in claim for claim in blind.claims)
+    assert any("What these tests could have seen is not known" in claim for claim in blind.claims)
+    assert any("that needs the model before unlearning and models that never saw" in claim for claim in blind.claims)
     one = evaluate(TARGET, RETRAIN, REFERENCES[:1], bootstrap=0)
     assert any("compared with 1 reference model" in claim for claim in one.claims)
     assert any("noise floor needs Retrain and at least 2" in claim for claim in one.claims)
@@ -192,9 +197,12 @@ def shuffled(signals: Signals) -> Signals:
         (lambda: evaluate({"forget": TARGET["forget"]}), "membership is told by comparing forgotten with unseen"),
         (lambda: evaluate({**TARGET, "tests": TARGET["test"]}), "unknown split 'tests'. Did you mean 'test'"),
         (
-            lambda: evaluate({**TARGET, "forget": Signals.from_logits([[0.0] * K], [0], [0])}),
-            "the forget split has 1 example; an attack needs at least 2",
+            lambda: evaluate({**TARGET, "test": Signals.from_logits([[0.0] * K], [0], [0])}),
+            "the test split has 1 example; an attack needs at least 2 unseen ones",
         ),
+        (lambda: evaluate(TARGET, unseen=["retain"]), "judging needs the forget set and unseen ones"),
+        (lambda: evaluate(TARGET, unseen=[]), "no set was asked for"),
+        (lambda: evaluate(TARGET, before=without(TARGET, "test")), "the model before unlearning lacks the test split"),
         (
             lambda: evaluate({**TARGET, "test": Signals.from_logits(np.zeros((5, 3)), [0] * 5, range(5))}),
             "the test split has 3 classes and the forget split 4",

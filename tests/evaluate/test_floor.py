@@ -7,6 +7,7 @@ import pytest
 
 from regun.errors import AuditError
 from regun.evaluate import ATTACKS, NoiseFloor, Signals, evaluate, noise_floor
+from regun.evaluate.estimates import Ranked, Share
 from regun.evaluate.membership import Evidence, rmia
 from regun.evaluate.metrics import accuracy, divergence
 from regun.evaluate.roc import Contrast
@@ -57,14 +58,16 @@ def test_a_reference_left_in_its_own_denominator_would_shrink_the_floor():
 
 
 def test_another_retrained_model_is_inside_and_a_memorising_one_is_not():
-    honest = evaluate(model(99), RETRAINS[0], RETRAINS[1:], attacks=["smia", "rmia", "lira"], bootstrap=0, floor=FLOOR)
+    memorising = model(98, memorised=3.0)
+    rest = {"retrain": RETRAINS[0], "references": RETRAINS[1:], "before": memorising, "bootstrap": 0}
+    honest = evaluate(model(99), **rest, attacks=["smia", "rmia", "lira"], floor=FLOOR)
     assert honest.verdict == "inside"
     assert honest.gaps["rmia_auc"].verdict == "inside"
-    base = evaluate(model(99, memorised=3.0), RETRAINS[0], RETRAINS[1:], attacks=["smia", "rmia"], bootstrap=0)
+    base = evaluate(memorising, **rest, attacks=["smia", "rmia"])
     assert base.verdict == "outside"
     assert base.gaps["rmia_auc"].verdict == "outside"
     assert base.gaps["test_div"].verdict == "inside"  # it memorised nothing of the test set
-    over = evaluate(model(99, memorised=-3.0), RETRAINS[0], RETRAINS[1:], attacks=["rmia"], bootstrap=0)
+    over = evaluate(model(99, memorised=-3.0), **rest, attacks=["rmia"])
     assert over.verdict == "outside"
 
 
@@ -74,7 +77,7 @@ def test_false_alarms_of_the_verdict(models: int):
     rng = np.random.default_rng(models)
     repeats = 1500
     for width, square in ((1, False), (4, False), (30, True)):  # one number, a gap of four, a divergence
-        beyond, inside = 0, 0
+        beyond = 0
         for _ in range(repeats):
             points = rng.normal(size=(models + 1, width))
             far = {
@@ -85,22 +88,14 @@ def test_false_alarms_of_the_verdict(models: int):
             values = tuple(float(v.mean()) for (i, _), v in far.items() if i < models)
             verdict = NoiseFloor(models, {"x": values}).summary("x").verdict(float(far[models, 0].mean()))
             beyond += verdict == "outside"
-            inside += verdict == "inside"
         assert beyond / repeats < 0.065
-        assert inside / repeats > 0.75
 
 
 def test_summary_and_verdicts():
     summary = NoiseFloor(3, {"x": (1.0, 2.0, 3.0)}).summary("x")
     assert (summary.mean, summary.largest) == (2.0, 3.0)
     assert summary.limit == pytest.approx(2 + 4.302653 * 1 * (4 / 3) ** 0.5)
-    assert [summary.verdict(v) for v in (0.0, 3.0, 3.1, 6.9, 7.0)] == [
-        "inside",
-        "inside",
-        "edge",
-        "edge",
-        "outside",
-    ]
+    assert [summary.verdict(v) for v in (0.0, 3.0, 6.9, 7.0)] == ["inside", "inside", "inside", "outside"]
     assert NoiseFloor(3, {"x": (2.0, 2.0, 2.0)}).summary("x").limit == 2.0
     with pytest.raises(AuditError, match="the noise floor has no 'y'; it has x"):
         NoiseFloor(3, {"x": (1.0,)}).summary("y")
@@ -130,3 +125,40 @@ def test_attacks_of_ones_own_have_a_floor():
 def test_too_few_models_are_refused():
     with pytest.raises(AuditError, match="needs Retrain and at least 2 references, got 1"):
         noise_floor(RETRAINS[0], RETRAINS[1:2])
+
+
+def test_many_examples_say_more_than_few_models():
+    """Two models that differ by their examples alone: the limit is the normal's, not that of Student with two models.
+
+    One chance of 5 % over `looks` is left; shifts that go beyond the examples count with Student's quantile.
+    """
+    pairs = (1.0, 1.0, 1.0)
+    plain = NoiseFloor(3, {"x": pairs}, {"x": 1.0})
+    assert plain.summary("x").limit == pytest.approx(1.959964)
+    assert plain.summary("x", looks=5).limit == pytest.approx(2.575829)
+    shifted = NoiseFloor(3, {"x": (2.0, 2.0, 2.0)}, {"x": 1.0})
+    assert shifted.summary("x").limit == pytest.approx((1.959964**2 + 3 * 4.302653**2) ** 0.5)
+    assert NoiseFloor(3, {"x": (0.1, 0.1, 5.0)}, {"x": 1e-9}).summary("x").limit >= 5.0  # never below the largest seen
+
+
+def test_the_noise_of_examples_is_that_of_fresh_examples():
+    """Accuracy and AUC of the same two models on many fresh draws of examples: their difference spreads as told."""
+    rng = np.random.default_rng(0)
+    told: dict[str, list[float]] = {"acc": [], "auc": []}
+    seen: dict[str, list[float]] = {"acc": [], "auc": []}
+    for _ in range(300):
+        hard = rng.normal(0.5, 1.0, 200)
+        ours, theirs = (hard + rng.normal(0, 1, 200) for _ in range(2))
+        one, two = (Share((v > 0).astype(float)) for v in (ours, theirs))
+        first, second = (Ranked(v[:80], v[80:]) for v in (ours, theirs))
+        for name, a, b in (("acc", one, two), ("auc", first, second)):
+            told[name].append(a.noise(b) or 0.0)
+            seen[name].append(a.value - b.value)
+    for name in told:
+        assert np.std(seen[name]) == pytest.approx(np.mean(told[name]), rel=0.15), name
+    assert one.noise(first) is None
+
+
+def test_models_that_agree_on_every_example_may_still_differ_on_the_next():
+    same = Share(np.ones(1000))
+    assert same.noise(same) == pytest.approx(0.1)  # one example in a thousand

@@ -204,7 +204,7 @@ def test_intervals_cover_the_truth_at_the_stated_rate():
         halves = np.random.default_rng(seed)
         first = [halves.permutation(size) % 2 == 0 for size in (m, n)]
         hits = cross_fitted_hits(members, nonmembers, np.random.default_rng(seed))
-        run = AttackRun(ATTACKS["smia"], "test", Contrast.of(members, nonmembers), *hits)
+        run = AttackRun(ATTACKS["smia"], "test", Contrast.of(members, nonmembers), hits)
         found = attack_result(run, bootstrap_contrast(run.contrast, 300, seed), None, Resampling(300, seed))
         # what the two chosen thresholds are really worth, which is a little less than the best one
         chosen = [best_threshold(members[first[0] == f], nonmembers[first[1] == f]) for f in (True, False)]

@@ -215,9 +215,6 @@ def test_descriptions_survive_json(mine: str) -> None:
     again = Evaluation.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
     assert again == found
     assert describe("moved_far", again).meaning == "the farthest move"
-    old = found.to_json()
-    del old["metrics"]
-    assert Evaluation.from_json(old).metrics == {}
     with pytest.raises(AuditError, match="unknown metric 'moved_fat'. Did you mean 'moved_far'"):
         describe("moved_fat", again)
 
@@ -376,7 +373,7 @@ print(json.dumps({
     "remark": key("membership.py", line, line + "  # a remark"),
     "docstring": key("membership.py", "p_y; the ranking", "p_y, the ranking"),
     "attack": key("membership.py", line, line.replace("np.exp", "np.expm1")),
-    "floor": key("floor.py", "0.975", "0.99"),
+    "floor": key("floor.py", "CHANCE = 0.05", "CHANCE = 0.04"),
 }))
 """
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import percentileofscore
 
 from regun.errors import AuditError
-from regun.evaluate import Risk, Signals, risk_list, risk_rows
+from regun.evaluate import Exposed, Risk, Signals, exposed_list, risk_list, risk_rows
 from regun.evaluate.membership import Evidence, rmia
 from regun.evaluate.risk import percentiles
 from regun.show.spreadsheet import csv_text
@@ -68,15 +68,40 @@ def risk_csv(risk: Risk) -> str:
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", '=cmd|"/c calc"!A1', "\n=2"])
 def test_text_that_starts_like_a_formula_is_neutralised(name: str):
-    text = risk_csv(Risk(1, 0, "smia", -3.5, 12.5, name))
+    text = risk_csv(Risk(1, 0, "smia", -3.5, 12.5, None, name))
     header, row = csv.reader(io.StringIO(text, newline=""))
-    assert header == ["index", "label", "attack", "score", "percentile", "name"]
-    assert row[5] == "'" + name
-    assert row[3] == "-3.5"  # a negative number stays a number
+    assert header == ["split", "index", "label", "attack", "score", "percentile", "before", "name"]
+    assert row[7] == "'" + name
+    assert row[4] == "-3.5"  # a negative number stays a number
 
 
 def test_harmless_text_stays_as_it_is():
-    assert list(csv.reader(io.StringIO(risk_csv(Risk(1, 0, "a", 1.0, 2.0, 'x, "y"')))))[1][5] == 'x, "y"'
+    assert list(csv.reader(io.StringIO(risk_csv(Risk(1, 0, "a", 1.0, 2.0, None, 'x, "y"')))))[1][7] == 'x, "y"'
+
+
+def test_where_forgotten_examples_stood_before_unlearning():
+    rows = {row.index: row for row in risk_list(model(0), [model(1)], before=model(2))}
+    was = {row.index: row.percentile for row in risk_list(model(2), [model(1)])}
+    assert {index: row.before for index, row in rows.items()} == was
+    assert all(row.before is None for row in risk_list(model(0)))
+
+
+def loss(values: list[float]) -> Signals:
+    """Two classes, true label 0, with these probabilities of it."""
+    p = np.array(values)
+    return Signals(np.log(np.stack([p, 1 - p], axis=1)), np.zeros(len(p), int), 10 + np.arange(len(p)))
+
+
+def test_retained_examples_that_unlearning_exposed_come_with_how_far_they_rose():
+    unseen = loss([0.1, 0.2, 0.3, 0.4])
+    before = {"retain": loss([0.15, 0.25, 0.35, 0.05]), "forget": loss([0.9]), "test": unseen}
+    after = {"retain": loss([0.15, 0.99, 0.45, 0.01]), "forget": loss([0.1]), "test": unseen}
+    rows = exposed_list(after, before, names={11: "b.png"})
+    assert rows == [Exposed(11, 0, 50.0, 100.0, "b.png"), Exposed(12, 0, 75.0, 100.0)]  # the others did not rise
+    assert [row.rise for row in rows] == [50.0, 25.0]
+    listed = risk_rows(risk_list(after), rows)
+    assert [row["split"] for row in listed] == ["forget", "retain", "retain"]
+    assert {tuple(row) for row in listed} == {tuple(listed[0])}  # the same columns, whoever it is
 
 
 def test_refusals():

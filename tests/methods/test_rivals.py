@@ -52,8 +52,11 @@ REFUSED = {
 
 def settings_of(text: str) -> tuple[str, dict[str, str]]:
     name, *pairs = text.split(",")
-    return name, dict(p.split("=") for p in pairs)
+    recipe = {"epochs": "2", "lr": "0.01"} if name == "retrain" else {}
+    return name, recipe | dict(p.split("=") for p in pairs)
 
+
+FORCED = {"ssd": {"alpha": 0.0, "dampening": 0.5}, "amun": {"epsilon": 2.0}}  # so that something moves
 
 EVERYWHERE = [(t, kind) for t in VARIANTS[1:] for kind in KINDS]  # the others on the first three: test_contract.py
 
@@ -89,14 +92,19 @@ def test_every_method_on_every_kind_of_model(text: str, kind: str) -> None:
     assert any(not torch.equal(ends[0][k], v) for k, v in start.items())
 
 
-@pytest.mark.parametrize("text", [*RIVALS, *VARIANTS, "retrain", "msg,linear=true"])
+@pytest.mark.parametrize("text", [*method_names(), *VARIANTS, "msg,linear=true"])
 def test_frozen_weights_stay_as_they_are(text: str) -> None:
     spec, values = settings_of(text)
     name, _, preset = spec.partition("@")
     model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), *conv_net(channels=4))
     model[0].requires_grad_(False)
     model[1].requires_grad_(False)
-    job, _ = run(name, model, images(), preset=preset or None, budget=Budget(steps=5), **({"batch_size": 16} | values))
+    settings = {"batch_size": 16, **FORCED.get(name, {}), **values}
+    rebuild = lambda seed: nn.Sequential(  # noqa: E731  its frozen part is drawn anew, and is not to be used
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), *conv_net(channels=4, seed=seed % 7)
+    )
+    more = {} if name == "ssd" else {"budget": Budget(steps=5)}
+    job, _ = run(name, model, images(), preset=preset or None, rebuild=rebuild, **more, **settings)
     for part in (0, 1):
         for ours, theirs in zip(job.model[part].parameters(), model[part].parameters(), strict=True):
             assert torch.equal(ours, theirs)
@@ -113,7 +121,7 @@ def test_one_forgotten_example_with_batchnorm(text: str) -> None:
     examples, model = (images(), conv_net()) if text in ("ct", "msg") else (blobs(), mlp())
     short = {"epochs": 1} if "epochs" in vars(get_method(name).config()) else {}
     splits = one_forgotten(splits_of(examples))
-    job, fitted = run(name, model, examples, preset=preset or None, splits=splits, **short, **values)
+    job, fitted = run(name, model, examples, preset=preset or None, splits=splits, **(short | values))
     assert fitted.diverged is None
     assert all(torch.isfinite(value).all() for value in job.model.state_dict().values())
 
@@ -130,3 +138,22 @@ def test_the_planned_work_of_variants_is_the_work_done(text: str) -> None:
     assert planned is not None
     assert planned.steps == job.cost.steps
     assert planned.samples == pytest.approx(job.cost.backward, rel=0.1)
+
+
+class Idle(nn.Module):
+    """Has a layer that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.unused = mlp(), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+@pytest.mark.parametrize("name", [n for n in method_names() if n not in ("ct", "auto")])
+def test_every_method_bears_a_layer_that_is_not_used(name: str) -> None:
+    more = {"retrain": {"epochs": 1, "lr": 0.01}, "msg": {"linear": True}}.get(name, {})
+    job, fitted = run(name, Idle(), blobs(), batch_size=16, **more)
+    assert fitted.diverged is None
+    assert all(torch.isfinite(p).all() for p in job.model.parameters())

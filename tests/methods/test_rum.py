@@ -34,7 +34,7 @@ def test_the_least_confident_examples_are_hard(share: float) -> None:
 
 def test_with_a_reference_hard_is_what_only_the_base_knows() -> None:
     base, reference = plain_net(0), plain_net(1)
-    job = job_for(base, blobs(), reference=reference)
+    job = job_for(base, blobs(), teacher=reference)
     easy, hard = rum.split(job, rum.Config(score="reference"))
     gain = {
         i: ours - theirs
@@ -46,7 +46,7 @@ def test_with_a_reference_hard_is_what_only_the_base_knows() -> None:
         )
     }
     assert min(gain[i] for i in hard) >= max(gain[i] for i in easy)
-    with pytest.raises(RegunError, match="rum.score is 'reference', but no reference model was given"):
+    with pytest.raises(RegunError, match="rum.score is 'reference', but no teacher was given"):
         rum.split(job_for(base, blobs()), rum.Config(score="reference"))
 
 

@@ -37,7 +37,7 @@ def test_a_step_distils_a_given_teacher_s_answers_on_the_forgotten_examples() ->
 def distilled(model: nn.Module, oracle: nn.Module, budget: Budget | None = None, **values):
     """A run with a teacher of the user's."""
     method = get_method("regun")
-    job = job_for(model, blobs(), reference=oracle, budget=budget)
+    job = job_for(model, blobs(), teacher=oracle, budget=budget)
     given = dict(target="teacher", reference="given", batch_size=8, retain_batch=16)
     method.run(job, method.configure({**given, **values}))
     return job
@@ -188,7 +188,7 @@ def test_settings_that_say_nothing_to_a_teacher(wrong, message: str) -> None:
 
 def test_a_given_teacher_that_is_not_there() -> None:
     method = get_method("regun")
-    with pytest.raises(RegunError, match="no reference model was given"):
+    with pytest.raises(RegunError, match="no teacher was given"):
         method.run(job_for(mlp(), blobs()), method.configure(dict(target="teacher", reference="given")))
 
 

@@ -7,7 +7,7 @@ import torch
 from trials import ce, gradient, plain_net, run
 
 from regun.methods import uam
-from regun.training.job import Budget
+from regun.training.job import Budget, Job
 from regun.training.streams import paired
 from toys import blobs, job_for, mlp, same_parameters, same_state
 
@@ -61,7 +61,7 @@ def test_no_forget_gradient_means_no_detour() -> None:
     assert float(uam.norm_of(flat)) == 0
     from unittest.mock import patch
 
-    with patch.object(uam, "logits_on", lambda job, batch: torch.zeros(len(batch), 3, requires_grad=True)):
+    with patch.object(Job, "logits", lambda job, x: torch.zeros(len(x), 3, requires_grad=True)):
         uam.unlearn(job, uam.Config(batch_size=16, rho=1.0, weight_decay=0.0))
     plain, _ = run("finetune", model, batch_size=16, budget=Budget(steps=3))
     for ours, theirs in zip(job.model.parameters(), plain.model.parameters(), strict=True):

@@ -33,7 +33,7 @@ def plain_conv(seed: int = 0) -> nn.Module:
 
 def run(name: str, model: nn.Module, examples=None, **more) -> tuple[Job, Fitted]:
     """Run a method with the settings in `more`; what a job takes (budget, splits, ...) goes to the job."""
-    own = {k: more.pop(k) for k in list(more) if k in ("budget", "splits", "seed", "reference", "rebuild", "recipe")}
+    own = {k: more.pop(k) for k in list(more) if k in ("budget", "splits", "seed", "teacher", "rebuild", "recipe")}
     own |= {k: more.pop(k) for k in list(more) if k in ("on_epoch",)}
     preset = more.pop("preset", None)
     method = get_method(name)
@@ -68,6 +68,9 @@ class Watched:
 
     def __getattr__(self, name: str):
         return getattr(self.examples, name)
+
+    def __len__(self) -> int:
+        return len(self.examples)
 
     def fetch(self, indices, **more):
         self.seen.update(np.asarray(indices).tolist())

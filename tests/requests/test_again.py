@@ -55,9 +55,9 @@ def wrong(path: Path, **changes) -> list[str]:
 
 
 def accept(content: dict) -> None:
-    content["acceptance"]["accepted"] = True
+    content["acceptance"].update(answer="accepted", status="accepted")
     for finding in content["acceptance"]["findings"]:
-        finding["passed"] = True
+        finding["answer"] = "passed"
 
 
 def test_what_is_as_it_was_comes_out_again(original: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_verdict_turned_around_is_found(out: Path) -> None:
 
 def test_an_accepted_without_its_findings_is_found(out: Path) -> None:
     def edit(content: dict) -> None:
-        content["acceptance"].update(accepted=True, findings=[])
+        content["acceptance"].update(answer="accepted", status="accepted", findings=[])
 
     (fault,) = wrong(forge(out, edit))
     assert fault.startswith("acceptance: the rule comes out otherwise")
@@ -113,7 +113,7 @@ def test_values_and_gaps_of_retrained_models_are_compared(tmp_path: Path) -> Non
     recipe = {"epochs": 3, "lr": 0.05, "batch_size": 16}
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:], y[20:])}
     models = [regun.unlearn(network(), **sets, method="retrain", settings=recipe, seed=s).model for s in range(4)]
-    given = {"method": QUICK, "accept": "smia_auc<101", "retrained": lambda forgotten: models}
+    given = {"method": QUICK, "accept": "smia_auc<0", "retrained": lambda forgotten: models}
     regun.forget(project(**given), regun.asked_of(ids()[:20]), tmp_path, Options(bootstrap=20))
     path = tmp_path / "requests/0001/receipt.json"
     assert wrong(path, **given) == []
@@ -121,7 +121,7 @@ def test_values_and_gaps_of_retrained_models_are_compared(tmp_path: Path) -> Non
     def edit(content: dict) -> None:
         content["audit"]["scopes"]["all"]["after"]["gaps"]["gap_rftp"]["value"] += 1
 
-    (fault,) = wrong(forge(tmp_path, edit), **given)
+    (fault,) = wrong(forge(tmp_path, edit, "rejected"), **given)
     assert fault.startswith("audit after, all: gap of gap_rftp is ")
 
 

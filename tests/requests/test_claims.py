@@ -4,18 +4,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from regun.requests.receipt import _kind, claim_of
+from regun.requests.change import Change
+from regun.requests.words import _kind, claim_of, done_to_it
 from regun.training.job import Cost
 
+MOVED = Change(weights=1000, moved=400, relative=0.031, steps=12, answers=2.0)
 
-def outcome(method: str, **notes) -> SimpleNamespace:
-    return SimpleNamespace(method=method, notes=notes, cost=Cost(steps=12))
+
+def outcome(method: str, config: dict | None = None, **notes) -> SimpleNamespace:
+    anew = method == "retrain" and not config
+    return SimpleNamespace(method=method, notes=notes, trained_anew=anew, cost=Cost(steps=12), diverged=None)
 
 
 @pytest.mark.parametrize(
     ("made", "claim"),
     [
         (outcome("retrain"), "retrained"),
+        (outcome("retrain", {"layers": "last:1"}), "empirical"),
         (outcome("none"), "none"),
         (outcome("regun"), "empirical"),
         (outcome("noisy_finetune", certificate={"epsilon": 0.5, "delta": 1e-5, "holds": True}), "certified"),
@@ -25,5 +30,24 @@ def outcome(method: str, **notes) -> SimpleNamespace:
 )
 def test_a_claim_is_certified_only_where_a_bound_holds(made, claim: str) -> None:
     assert claim_of(made) == claim
-    assert ("epsilon 0.5" in _kind(made)) == (claim == "certified")
-    assert ("approximate" in _kind(made)) == (claim == "empirical")
+    assert ("epsilon 0.5" in _kind(made, MOVED)) == (claim == "certified")
+    assert ("approximate" in _kind(made, MOVED)) == (claim == "empirical")
+
+
+@pytest.mark.parametrize("made", [outcome("regun"), outcome("retrain"), outcome("finetune")])
+def test_what_was_done_is_told_from_what_happened(made) -> None:
+    anew = "trained from fresh weights on the retained records, 12 steps"
+    moved = "12 steps; 40 % of the weights moved, by 3.1 % of their size"
+    assert done_to_it(made, MOVED) == (anew if made.trained_anew else moved)
+    for still in (
+        Change(weights=9, moved=0, relative=0.0, steps=12, answers=0.0),
+        Change(weights=9, moved=0, relative=1e-9, steps=12, answers=1.0),
+        Change(weights=9, moved=9, relative=1.0, steps=12, answers=1e-6),
+    ):
+        assert "the model was not changed" in done_to_it(made, still)
+        assert _kind(made, still).startswith("Nothing was unlearned: the model was not changed")
+        (refused,) = still.refusals()
+        assert refused.answer == "failed"
+    assert MOVED.refusals() == ()
+    made.diverged = "the loss was not finite"
+    assert done_to_it(made, None) == "the run broke off: the loss was not finite"

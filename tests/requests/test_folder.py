@@ -12,8 +12,8 @@ from regun.errors import RegunError
 from regun.requests import Options, history, prepare, verify_folder
 from regun.requests.folder import Folder, _private
 
-LENIENT = Options(accept=EASY, bootstrap=20)
-BESIDE = Options(accept=EASY, bootstrap=20, into_existing=True)
+LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+BESIDE = Options(accept=EASY, accept_untestable=True, bootstrap=20, into_existing=True)
 
 
 def run(out: Path, options: Options = LENIENT, wanted=None, **more):

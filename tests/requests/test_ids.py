@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 from small_project import project
 
 from regun.errors import DataError, RegunError
-from regun.requests.ids import Asked, AskedLine, Naming, asked_of, read_asked, read_naming
+from regun.requests.dates import Dates, month_after, read_date
+from regun.requests.ids import Asked, AskedLine, asked_of, read_asked
+from regun.requests.naming import Naming, read_naming
 from regun.requests.plan import match
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30).map(str.strip)
+DAY = st.dates(date(1990, 1, 1), date(2026, 1, 1)).map(date.isoformat) | st.just("")
 IDS = st.lists(TEXT.filter(bool), min_size=1, max_size=8)
 
 
@@ -25,12 +29,12 @@ def asked(tmp_path: Path, name: str, content: str | bytes) -> Asked:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(TEXT.filter(bool), TEXT, TEXT, TEXT), min_size=1, max_size=6))
+@given(st.lists(st.tuples(TEXT.filter(bool), TEXT, TEXT, DAY, st.just("")), min_size=1, max_size=6))
 def test_csv_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]) -> None:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow(["date", "id", "name", "requester", "reason"])
-    writer.writerows([[date, one, "Ann", requester, reason] for one, reason, requester, date in rows])
+    writer.writerow(["received", "id", "name", "requester", "reason"])
+    writer.writerows([[day, one, "Ann", requester, reason] for one, reason, requester, day, _ in rows])
     found = asked(tmp_path_factory.mktemp("ids"), "a.csv", out.getvalue())
     assert found.lines == tuple(AskedLine(*row) for row in rows)
     assert found.ignored == ("name",)
@@ -63,14 +67,19 @@ def test_numbers_semicolons_marks_and_shared_reasons(tmp_path: Path) -> None:
     assert asked(tmp_path, "a.json", '[7, "7", "07"]').lines == (AskedLine("7"), AskedLine("7"), AskedLine("07"))
     excel = "\ufeffID;Reason\r\n7;moved away\r\n;;\r\n".replace(";;\r\n", "")
     assert asked(tmp_path, "a.csv", excel).lines == (AskedLine("7", "moved away"),)
-    shared = {"ids": [1, {"id": "b", "reason": "own"}], "reason": "art. 17", "requester": "T-1", "date": "2026-11-01"}
+    shared = {
+        "ids": [1, {"id": "b", "reason": "own"}],
+        "reason": "art. 17",
+        "requester": "T-1",
+        "received": "2025-11-01",
+    }
     lines = asked(tmp_path, "b.json", json.dumps(shared)).lines
-    assert lines == (AskedLine("1", "art. 17", "T-1", "2026-11-01"), AskedLine("b", "own", "T-1", "2026-11-01"))
+    assert lines == (AskedLine("1", "art. 17", "T-1", "2025-11-01"), AskedLine("b", "own", "T-1", "2025-11-01"))
     assert asked_of([1]).filled("why", "who").lines == (AskedLine("1", "why", "who"),)
 
 
 BAD = {
-    ("a.csv", "name,reason\nx,y\n"): "one of them id (others: reason, requester, date); got name, reason",
+    ("a.csv", "name,reason\nx,y\n"): "one of them id (others: reason, requester, received, due); got name, reason",
     ("b.csv", ""): "got nothing",
     ("c.csv", "id,reason\n ,why\n"): "line 2 has no id",
     ("d.csv", "id\n" + "x" * 1001): "line 2 has 1,001 characters; at most 1,000 are read",
@@ -90,6 +99,11 @@ BAD = {
     ("j.json", f"[{'9' * 5000}]"): "this is not JSON",
     ("k.json", f"[{'9' * 1001}]"): "entry 1 has more than 1,000 digits",
     ("l.json", "[NaN]"): "entry 1 is a float",
+    ("m.json", '[{"id": 1, "received": "yesterday"}]'): "received in entry 1 is 'yesterday'; give a day as 2026-11-30",
+    ("i.csv", "id,due\n7,30.11.2026\n"): "due in line 2 is '30.11.2026'; give a day as 2026-11-30",
+    ("j.csv", "id,received\n7,2999-01-01\n"): "line 2 was received on 2999-01-01, which is in the future",
+    ("k.csv", "id,received,due\n7,2025-03-02,2025-03-01\n"): "line 2 is due on 2025-03-01, before it was received",
+    ("l.csv", "id,received\n7,0001-01-01\n"): "received in line 2 is '0001-01-01'; give a day",
     ("a.txt", "\n \n"): "the request names no id",
     ("b.txt", b"\xff\xfe7\x00"): "is not UTF-8 text (byte 0 is not)",
 }
@@ -188,7 +202,7 @@ def test_only_newlines_end_a_line(tmp_path: Path, sign: str) -> None:
     assert asked(tmp_path, "a.txt", f"{one}\r\nc\n").lines == (AskedLine(one), AskedLine("c"))
 
 
-@pytest.mark.parametrize("name", ["reason", "requester", "date"])
+@pytest.mark.parametrize("name", ["reason", "requester", "received", "due"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [("x" * 1001, "has 1,001 characters"), ("\ud800", "half of a char"), (3, "is a int; give text")],
@@ -202,3 +216,33 @@ def test_texts_for_all_lines_are_checked_like_cells(name: str, text: str, messag
 def test_a_bare_text_is_no_list_of_ids() -> None:
     with pytest.raises(DataError, match="ids is the single text '12'; give a list of ids"):
         asked_of("12")
+
+
+# --------------------------------------------------------------------------------------------------------------- dates
+
+
+@pytest.mark.parametrize(
+    ("lines", "received", "due"),
+    [
+        ([("", "")], "2026-11-16", "2026-12-16"),
+        ([("2026-10-31", "")], "2026-10-31", "2026-11-30"),
+        ([("2026-01-30", ""), ("2026-01-20", "2026-03-01")], "2026-01-20", "2026-02-28"),
+        ([("", "2026-11-20"), ("2026-11-01", "")], "2026-11-01", "2026-11-20"),
+    ],
+)
+def test_a_request_is_as_old_as_its_oldest_line_and_due_with_the_first(lines: list, received: str, due: str) -> None:
+    found = Dates.of(lines, date(2026, 11, 16))
+    assert (found.received.isoformat(), found.due.isoformat()) == (received, due)
+    assert found.days_late == max(0, (date(2026, 11, 16) - found.due).days)
+
+
+@given(st.dates(date(1970, 1, 1), date(2100, 1, 1)))
+def test_a_month_is_a_month(day: date) -> None:
+    after = month_after(day)
+    assert (after.month - day.month) % 12 == 1
+    assert after.day == day.day or (after + timedelta(days=1)).day == 1
+
+
+def test_a_time_of_day_is_read_as_its_day() -> None:
+    assert read_date("2026-11-30T23:59:00+01:00", "x") == read_date("2026-11-30", "x") == "2026-11-30"
+    assert read_date("", "x") == ""

@@ -23,7 +23,7 @@ ROW, LATER, UNSEEN_ROW = 7, 100, 3
 
 def forgotten(out: Path, naming: Naming, **asked: str) -> Path:
     """One training record and one of the validation set are asked for; then the training record leaves the data too."""
-    options = Options(accept=EASY, bootstrap=20, naming=naming)
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20, naming=naming)
     given = {"method": QUICK, "accept": EASY}
     regun.forget(project(**given), regun.asked_of([ids()[ROW], ids("val")[UNSEEN_ROW]], **asked), out, options)
     x, y = data()["train"]
@@ -75,7 +75,7 @@ def test_the_attack_itself_works(tmp_path: Path) -> None:
 
 def test_a_salted_request_can_still_be_verified_with_the_salt(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = Options(accept=EASY, bootstrap=20, naming=SALT)
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20, naming=SALT)
     regun.forget(project(method=QUICK), regun.asked_of([ids()[ROW]]), out, options)
     path = out / "requests/0001/receipt.json"
     assert all(check.fine for check in regun.requests.verify_audit(path, project(), SALT))
@@ -95,8 +95,8 @@ def test_who_asks_is_hidden_apart_from_what_is_asked(tmp_path: Path) -> None:
 
 def test_reasons_in_the_clear_are_said_to_be(tmp_path: Path) -> None:
     notes: list[str] = []
-    asked = regun.asked_of(ids()[:3], reason="Ann moved away", requester="T-1", date="2026-11-01")
-    options = Options(accept=EASY, bootstrap=20, naming=SALT)
+    asked = regun.asked_of(ids()[:3], reason="Ann moved away", requester="T-1", received="2024-11-04")
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20, naming=SALT)
     done = regun.forget(project(method=QUICK), asked, tmp_path, options, on_note=notes.append)
     assert notes == ["the salt hides ids and requesters; reasons and dates are written as they were given"]
     assert done.receipt["request"]["in_the_clear"] == ["reasons", "dates"]
@@ -105,7 +105,11 @@ def test_reasons_in_the_clear_are_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [Options(accept=EASY, bootstrap=20), Options(accept=EASY, bootstrap=20, naming=SALT)]
+    "options",
+    [
+        Options(accept=EASY, accept_untestable=True, bootstrap=20),
+        Options(accept=EASY, accept_untestable=True, bootstrap=20, naming=SALT),
+    ],
 )
 def test_nothing_is_said_where_nothing_is_left_open(tmp_path: Path, options: Options) -> None:
     notes: list[str] = []

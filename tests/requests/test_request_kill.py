@@ -25,7 +25,7 @@ PATIENCE = 120
 
 def start(out: Path, request: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "regun.cli", "forget", "--project", PROJECT, "--ids", str(request)]
-    command += ["--out", str(out), "--threads", "1", "--bootstrap", "20", "--json"]
+    command += ["--out", str(out), "--threads", "1", "--bootstrap", "20", "--json", "--accept-untestable"]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ def test_stopped_before_each_write_to_disk(tmp_path: Path, monkeypatch: pytest.M
 
     def run(out: Path, wanted: list[str]) -> list[str]:
         notes: list[str] = []
-        options = Options(accept=EASY, bootstrap=20)
+        options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
         regun.forget(project(method=QUICK), regun.asked_of(wanted), out, options, on_note=notes.append)
         return notes
 
@@ -140,7 +140,7 @@ def test_stopped_before_each_write_to_disk(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_torn_line_is_removed_and_said(tmp_path: Path) -> None:
-    options = Options(accept=EASY, bootstrap=20)
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
     regun.forget(project(method=QUICK), regun.asked_of(ids()[:5]), tmp_path, options)
     whole = (tmp_path / "ledger.jsonl").read_bytes()
     (tmp_path / "ledger.jsonl").write_bytes(whole + whole[:100])
@@ -153,7 +153,7 @@ def test_a_torn_line_is_removed_and_said(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path) -> None:
-    options = Options(accept=EASY, bootstrap=20)
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
     for wanted in (ids()[:5], ids()[5:9]):
         regun.forget(project(method=QUICK), regun.asked_of(wanted), tmp_path, options)
     first, _ = (tmp_path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
@@ -169,13 +169,23 @@ def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path
 
 def two_requests(out: Path) -> bytes:
     for wanted in (ids()[:5], ids()[5:9]):
-        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, Options(accept=EASY, bootstrap=20))
+        regun.forget(
+            project(method=QUICK),
+            regun.asked_of(wanted),
+            out,
+            Options(accept=EASY, accept_untestable=True, bootstrap=20),
+        )
     return (out / "ledger.jsonl").read_bytes()
 
 
 def test_a_ledger_that_is_lost_or_cut_by_several_lines_stops_the_next_request(tmp_path: Path) -> None:
     two_requests(tmp_path)
-    third = project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, Options(accept=EASY, bootstrap=20)
+    third = (
+        project(method=QUICK),
+        regun.asked_of(ids()[20:25]),
+        tmp_path,
+        Options(accept=EASY, accept_untestable=True, bootstrap=20),
+    )
     (tmp_path / "ledger.jsonl").write_bytes(b"")
     with pytest.raises(RegunError, match=r"0002 is a finished request and the ledger .* lost or cut short after 0 lin"):
         regun.forget(*third)
@@ -193,7 +203,7 @@ def test_a_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     notes: list[str] = []
     again = project(method=QUICK), regun.asked_of([*ids()[5:9], *ids()[30:32]]), tmp_path
-    done = regun.forget(*again, Options(accept=EASY, bootstrap=20), on_note=notes.append)
+    done = regun.forget(*again, Options(accept=EASY, accept_untestable=True, bootstrap=20), on_note=notes.append)
     assert notes == ["line 2 of the ledger lacked only its newline; it is added, the line counts"]
     assert (done.plan.number, done.plan.matched.already) == (3, tuple(ids()[5:9]))
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
@@ -204,7 +214,12 @@ def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -
     whole = two_requests(tmp_path)
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     (tmp_path / "requests/0002/risks.csv").unlink()
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, Options(accept=EASY, bootstrap=20))
+    regun.forget(
+        project(method=QUICK),
+        regun.asked_of(ids()[5:9]),
+        tmp_path,
+        Options(accept=EASY, accept_untestable=True, bootstrap=20),
+    )
     assert len(list(tmp_path.glob(".regun-aside-*"))) == 1
     assert state(tmp_path) == 2
 
@@ -212,7 +227,12 @@ def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -
 def test_verify_names_what_was_put_aside(tmp_path: Path) -> None:
     first = two_requests(tmp_path).splitlines(keepends=True)[0]
     (tmp_path / "ledger.jsonl").write_bytes(first)
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, Options(accept=EASY, bootstrap=20))
+    regun.forget(
+        project(method=QUICK),
+        regun.asked_of(ids()[20:25]),
+        tmp_path,
+        Options(accept=EASY, accept_untestable=True, bootstrap=20),
+    )
     (kept,) = tmp_path.glob(".regun-aside-*")
     (check,) = [c for _, some in verify_folder(tmp_path) for c in some if c.fine is False]
     assert check.what == kept.name

@@ -13,7 +13,7 @@ from regun.errors import DataError, RegunError, SettingsError
 from regun.requests import Naming, Options, history, prepare, verify_audit, verify_folder
 from regun.requests.judge import rehearsal
 
-LENIENT = Options(accept=EASY, bootstrap=20)
+LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
 NO_IDS = {"ids": None, "unseen_ids": {}}
 
 
@@ -102,8 +102,8 @@ def test_earlier_rejections_are_counted(tmp_path: Path) -> None:
         assert not run(tmp_path, ids()[:3], Options(accept="smia_auc<0", bootstrap=20)).accepted
     assert not run(tmp_path, ids()[8:9], Options(accept="smia_auc<0", bootstrap=20)).accepted
     done = run(tmp_path, ids()[2::-1])
-    assert (done.accepted, done.receipt["request"]["rejected_before"]) == (True, 2)
-    assert "2 times" in (tmp_path / "requests/0004/receipt.html").read_text()
+    assert (done.accepted, done.receipt["request"]["tried_before"]) == (True, {"rejected": 2})
+    assert "2 times: rejected" in (tmp_path / "requests/0004/receipt.html").read_text()
 
 
 # ------------------------------------------------------------------------------------------ refused before any work

@@ -15,10 +15,17 @@ import regun
 import regun.requests.verify
 from regun.errors import RegunError
 from regun.requests import Check, Naming, Options, verify_audit, verify_folder, verify_receipt
-from regun.requests.ledger import BEGINNING, read_ledger
+from regun.requests.ledger import BEGINNING, STATUSES, read_ledger
 from regun.requests.seal import SECTIONS, seal, written
+from regun.show.receipt import page
 
 FIRST, SECOND = ids()[:20], ids()[15:40]
+
+
+def options(key: Path | None) -> Options:
+    return Options(sign=key, accept_untestable=True)
+
+
 NAMES = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
 
 
@@ -38,7 +45,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
     """Two requests, the second one signed."""
     out = tmp_path_factory.mktemp("out")
     for wanted, key in ((FIRST, None), (SECOND, keys / "ours.pem")):
-        regun.forget(project(method=QUICK, accept=EASY), regun.asked_of(wanted, reason="why"), out, Options(sign=key))
+        regun.forget(project(method=QUICK, accept=EASY), regun.asked_of(wanted, reason="why"), out, options(key))
     return out
 
 
@@ -143,13 +150,13 @@ def test_the_same_content_in_other_bytes_is_noticed(out: Path) -> None:
 
 def test_a_forger_who_seals_anew_fails_at_the_ledger_and_the_signature(out: Path, keys: Path) -> None:
     content = json.loads(receipt(out).read_text())
-    content["acceptance"]["accepted"] = False
+    content["acceptance"]["status"] = "rejected"
     forged = seal(content, keys / "theirs.pem")
     receipt(out).write_bytes(written(forged))
     found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub"))
     assert any(fault.startswith("signature: by another key than the expected one") for fault in found)
     assert "ledger.jsonl line 2: does not name this receipt.json: other bytes" in found
-    assert "ledger.jsonl line 2: and the receipt's 'acceptance' differ in accepted" in found
+    assert "ledger.jsonl line 2: and the receipt's 'acceptance' differ in status" in found
     receipt(out).write_bytes(written(seal(content, None)))
     found = wrong(verify_receipt(receipt(out), public_key=keys / "ours.pub", alone=True))
     assert found == ["signature: the receipt is not signed"]
@@ -303,7 +310,10 @@ def test_what_is_no_hash_is_said(out: Path, text: str) -> None:
 
 
 def test_a_witness_notes_lines_and_misses_those_that_go(out: Path, tmp_path: Path) -> None:
-    witness, more = tmp_path / "witness.txt", Options(accept=EASY, witness=tmp_path / "witness.txt")
+    witness, more = (
+        tmp_path / "witness.txt",
+        Options(accept=EASY, accept_untestable=True, witness=tmp_path / "witness.txt"),
+    )
     assert wrong(verify_folder(out, witness=witness)) == []
     assert wrong(verify_folder(out, witness=witness)) == []
     done = regun.forget(project(method=QUICK), regun.asked_of(ids()[60:62]), out, more)
@@ -325,7 +335,7 @@ def test_a_witness_that_cannot_be_used_stops_before_the_work(out: Path, tmp_path
                 project(method=QUICK),
                 regun.asked_of(ids()[60:62]),
                 out,
-                Options(accept=EASY, witness=tmp_path / name),
+                Options(accept=EASY, accept_untestable=True, witness=tmp_path / name),
             )
     assert (tmp_path / "thesis.tex").read_text() == "once upon a time"
     assert len(read_ledger(out / "ledger.jsonl").lines) == 2
@@ -405,3 +415,71 @@ def test_values_that_cannot_be_digested_are_named(out: Path, section: str, value
 def test_a_folder_without_requests_is_checked(out: Path) -> None:
     shutil.rmtree(out / "requests")
     assert any("cannot read" in fault for fault in wrong(verify_folder(out)))
+
+
+# ------------------------------------------------------------------------------------------------------------ statuses
+
+
+def forged(out: Path, number: int, status: str, **changes) -> None:
+    """The ledger with another status in a line, chained anew, and its receipt saying the same."""
+    lines = read_ledger(out / "ledger.jsonl").lines
+    content = json.loads(receipt(out, number).read_text())
+    content["acceptance"]["status"] = status
+    new = seal({**content, **changes}, None)
+    receipt(out, number).write_bytes(written(new))
+    (receipt(out, number).parent / "receipt.html").write_bytes(page(new).encode() if status in STATUSES else b"")
+    tip, texts = BEGINNING, list[str]()
+    for line in lines:
+        own = {
+            name: hashlib.sha256((receipt(out, line.number).parent / name).read_bytes()).hexdigest() for name in NAMES
+        }
+        line = line._replace(status=status if line.number == number else line.status, files=own, previous=tip)
+        texts.append(line.text() + "\n")
+        tip = line.hash()
+    (out / "ledger.jsonl").write_text("".join(texts))
+
+
+def test_a_status_that_regun_does_not_give_is_named(out: Path) -> None:
+    forged(out, 2, "approved by the board")
+    faults = wrong(verify_folder(out))
+    assert any("line 2 has the status 'approved by the board', which regun does not give" in one for one in faults)
+    with pytest.raises(RegunError, match="is not as it was written"):
+        regun.forget(project(method=QUICK), regun.asked_of(ids()[60:62]), out, options(None))
+
+
+@pytest.mark.parametrize("status", ["rejected", "cannot tell"])
+def test_a_model_that_was_not_accepted_is_not_what_the_next_request_may_start_from(out: Path, status: str) -> None:
+    forged(out, 1, status)
+    assert any("does not start from the model that was current then" in one for one in wrong(verify_folder(out)))
+
+
+def test_nobody_can_accept_a_model_that_was_not_changed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = project(method="finetune,lr=0,epochs=1", accept=EASY)
+    assert regun.forget(given, regun.asked_of(FIRST), out, options(None)).status == "rejected"
+    forged(out, 1, "accepted untestable")
+    found = wrong(verify_receipt(receipt(out, 1)))
+    assert found == ["ledger.jsonl line 1: accepts a model that is the one before it: nothing was unlearned"]
+    assert any("acceptance: " in fault for fault in wrong(verify_audit(receipt(out, 1), project(), Naming())))
+
+
+def test_cannot_tell_is_not_accepted_however_the_receipt_is_sealed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert regun.forget(project(method=QUICK, accept=EASY), regun.asked_of(FIRST), out).status == "cannot tell"
+    assert wrong(verify_audit(receipt(out, 1), project(), Naming())) == []
+    forged(out, 1, "accepted")
+    (fault,) = wrong(verify_audit(receipt(out, 1), project(), Naming()))
+    assert fault == "acceptance: the verdict comes out otherwise: cannot tell, not accepted"
+
+
+def test_a_receipt_that_leaves_out_an_unseen_set_is_found(out: Path) -> None:
+    change(receipt(out, 1), lambda c: c["audit"].update(judged=["val"]))
+    (fault,) = wrong(verify_audit(receipt(out, 1), project(), Naming()))
+    assert "the receipt judges by val; there are test, heldout, val" in fault
+
+
+def test_code_that_a_receipt_names_is_not_run(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef method(job):\n    pass\n")
+    change(receipt(out, 1), lambda c: c["method"]["attempts"][-1].update(spec=f"{tmp_path}/evil.py:method"))
+    verify_audit(receipt(out, 1), project(), Naming())
+    assert not (tmp_path / "ran").exists()

@@ -15,7 +15,7 @@ from regun.study.results import Block, Results
 from report_samples import block, evaluated, found, hand_made, judged, method, results, run, study
 
 COLUMNS = ("verdict", "gap_rftp", "gap_tp", "test_acc")
-WORDS = {"inside": "inside", "edge": "at edge", "outside": "outside"}
+WORDS = {"inside": "inside", "cannot tell": "cannot tell", "outside": "outside"}
 TESTS = {"a": (89.0, 91.0, 90.6), "b": (85.0, 86.0, 87.0), "c": (80.0, 81.0, 82.0)}
 
 
@@ -214,7 +214,7 @@ def test_formats_for_machines_hold_what_the_results_hold(name: str) -> None:
             continue
         assert float(line["mean"]) == back["mean"] == cell.mean
         assert (line["mark"] or None) == back["mark"] == made.rankings[metric].marks.get(row.name)
-        assert {v: int(line[v]) for v in cell.verdicts} == back["verdicts"] == cell.verdicts
+        assert {v: int(line[v.replace(" ", "_")]) for v in cell.verdicts} == back["verdicts"] == cell.verdicts
         floor, noise = made.floors.get(metric), read["floors"].get(metric)
         if floor is not None:
             assert [float(line[f"floor_{part}"]) for part in ("mean", "largest", "limit")] == [

@@ -87,10 +87,12 @@ class TestSentences:
             "It took 90 steps and 7.6 s, 10 % of the steps and 10 % of the time of retraining."
         )
 
-    def test_at_the_edge_of_it(self) -> None:
+    def test_where_the_test_cannot_tell(self) -> None:
         said = self.lead(method("A", 2.5), method("B", 4.0))
-        assert "at the edge of the noise floor" in said
-        assert "farther off than any pair of them, but one more retrained model could be as far (limit 3.00)" in said
+        assert "not to be told by the noise floor" in said
+        assert (
+            "neither is the base model, which forgot nothing, so that does not show that anything was forgotten" in said
+        )
 
     def test_outside_of_it(self) -> None:
         said = self.lead(method("A", 3.5), method("B", 5.0))
@@ -113,8 +115,8 @@ class TestSentences:
         assert said.lead == (
             "Of 3 methods, B and A come closest to retraining and cannot be told apart: their Gap RFTP, the mean "
             "distance to Retrain, is 1.50 to 2.50 points, no farther from each other than two retrained models are on "
-            "average. B is inside the noise floor; A is at the edge of the noise floor: two retrained models are 1.00 "
-            "points apart on average and up to 2.00."
+            "average. B is inside the noise floor; A is not to be told by the noise floor: two retrained models are "
+            "1.00 points apart on average and up to 2.00."
         )
         assert said.facts == (
             ("Closest to retraining", "B and A", "of 3 methods, not to be told apart"),
@@ -139,8 +141,8 @@ class TestSentences:
             ((4.0, 5.0, 6.0), "That is outside the noise floor in all 3 runs: two retrained"),
             (
                 (1.0, 2.5, 6.0),
-                "That is inside the noise floor in 1, at the edge of the noise floor in 1 and outside the noise floor "
-                "in 1 of 3 runs",
+                "That is inside the noise floor in 1, not to be told by the noise floor in 1 and outside the noise "
+                "floor in 1 of 3 runs",
             ),
             ((1.0, 1.0, 6.0), "inside the noise floor in 2 and outside the noise floor in 1 of 3 runs"),
         ],
@@ -170,12 +172,12 @@ class TestSentences:
         )
 
     def test_where_the_base_passes_as_well_passing_says_nothing(self) -> None:
-        said = self.notes(method("A", 0.8), method("B", 9.0), base=1.9)
+        said = self.notes(method("A", 0.8), method("B", 9.0), base=2.5)
         assert said[-1] == (
-            "Base, which forgot nothing, is inside the noise floor as well (forget 10 %): there the verdict inside does "
-            "not show that anything was forgotten."
+            "Base, which forgot nothing, is not told from retrained models either (forget 10 %): no model there can be "
+            "shown to have forgotten."
         )
-        made = block(method("A", 1.0, 1.0), base=2.5, seeds=2)
+        made = block(method("A", 1.0, 1.0), base=3.5, seeds=2)
         assert not [text for text in summarise(results(made, seeds=(0, 1)), made).notes if "forgot nothing" in text]
 
     def test_diverged_with_and_without_numbers(self) -> None:
@@ -320,7 +322,7 @@ class TestPage:
     def test_seeds_repeats_and_the_kind_of_processor(self) -> None:
         two = block(method("A", 1.0, 3.0), method("B", 4.0, 5.0), seeds=2)
         words = Checked(build_report(results(two, seeds=(0, 1)))).words()
-        assert "1 inside, 1 at edge" in words
+        assert "1 inside, 1 cannot tell" in words
         assert "± 1.41" in words
         assert "1.00(2.00)" in words
         assert "Mean ± sample standard deviation over 2 seeds." in words

@@ -184,9 +184,9 @@ def test_floors_keep_the_largest_of_any_seed_and_a_limit_beyond_it():
 def test_verdicts_are_counted_over_runs():
     tests = (90.0, 94.0, 95.2, 100.0)  # Gap RFTP is a quarter of the difference: 0, 1, 1.3 and 2.5
     whole = study(found("a", *(judged({"test_acc": v}) for v in tests), repeats=2), seeds=2, repeats=2)
-    assert row(whole, "a").verdicts == {"inside": 2, "edge": 1, "outside": 1}
-    assert verdict(row(whole, "a").verdicts) == "2 inside, 1 at edge, 1 outside"
-    assert verdict({"inside": 0, "edge": 1, "outside": 0}) == "at edge"
+    assert row(whole, "a").verdicts == {"inside": 2, "cannot tell": 1, "outside": 1}
+    assert verdict(row(whole, "a").verdicts) == "2 inside, 1 cannot tell, 1 outside"
+    assert verdict({"inside": 0, "cannot tell": 1, "outside": 0}) == "cannot tell"
     assert verdict({}) == ""
 
 

@@ -78,7 +78,7 @@ def test_terminal_table_of_several_seeds():
     assert by_name["noise floor"][0] == "0.50 (1.00)"
     assert by_name["Regun"][3] == "90.20 ± 1.06**"
     assert by_name["Salun"][3] == "86.00 ± 1.00*"
-    assert by_name["Salun"][-3] == "1 inside, 1 at edge, 1 outside"
+    assert by_name["Salun"][-3] == "1 inside, 1 cannot tell, 1 outside"
     assert by_name["Mine †"][0] == "2/3"
     assert "† Forget 10 %: Mine diverged in 1 of 3 runs (seed 1): loss was nan; left out, its" in shown
 

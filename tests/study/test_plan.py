@@ -1,13 +1,15 @@
 """Plans: the paper's counts and steps, each need once, in an order that works."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from mini import study
 from regun.data.catalogue import DATA_SETS, DataSpec, load_data
 from regun.settings import parse_spec
-from regun.study.plan import StudyPlan, labels_of_size, plan_study, request_label
+from regun.study.asked import request_label
+from regun.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.study.reading import read_study
 from regun.study.spec import Study
 
@@ -25,11 +27,13 @@ def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_setup_of_the_paper_takes_48_trainings(name: str) -> None:
+def test_a_setup_of_the_paper_takes_64_trainings(name: str) -> None:
+    """A base, three retrained models and twelve references for each of three seeds and the one to tune on."""
     found = planned(read_study(name))
     methods = len(found.study.methods)
     counts = found.counts()
-    assert counts["train"] == 48
+    assert counts["train"] == 4 * (1 + 3 * (1 + 4))
+    assert planned(replace(found.study, tune={})).counts()["train"] == 3 * (1 + 3 * (1 + 4))
     assert counts["unlearn"] == 9 * methods
     assert counts["floor"] == 9
     assert counts["evaluate"] == 9 * (methods + 2)
@@ -61,9 +65,9 @@ def test_the_papers_split_sizes() -> None:
 
 
 def test_one_split_for_all_seeds_shares_the_references() -> None:
-    """12 references once, and a base and three retrained models a seed: 24 trainings instead of 48."""
+    """12 references once, and a base and three retrained models a seed: 28 trainings instead of 64."""
     found = planned(study(**vars_of("resnet18-cifar10", split_seed=0)))
-    assert found.counts()["train"] == 24
+    assert found.counts()["train"] == 12 + 4 * (1 + 3)
 
 
 def vars_of(name: str, **changes):
@@ -83,7 +87,7 @@ def test_an_evaluation_needs_the_answers_of_all_it_compares() -> None:
     found = plan_study(study(), labels_of_size(400), 100)
     task = found.tasks["evaluate regun, 0.1, seed 0"]
     models = {found.tasks[need].model for need in task.needs if found.tasks[need].kind == "signals"}
-    assert models == {task.model, *task.judges}
+    assert models == {task.model, "train base, split 0, seed 0", *task.judges}
     assert [found.tasks[need].kind for need in task.needs].count("floor") == 1
     assert task.model == "unlearn regun, 0.1, seed 0"
     assert task.judges[0] == "train without 0.1, split 0, seed 0"
@@ -101,20 +105,20 @@ def test_a_budget_is_planned_for_every_method_that_steps() -> None:
     assert [steps(found, name) for name in ("regun", "finetune", "ssd")] == [[7], [7], [0]]
 
 
-def test_tuning_happens_once_a_request_on_the_first_seed() -> None:
+def test_tuning_happens_once_a_request_on_a_seed_of_its_own() -> None:
     found = plan_study(study(seeds=(3, 1), forget=("0.1", "0.2"), tune={"trials": 5}), labels_of_size(400))
     tasks = [t for t in found.tasks.values() if t.kind == "tune"]
     assert sorted(t.id for t in tasks) == sorted(
         f"tune {m}, {f}" for m in ("regun", "finetune") for f in ("0.1", "0.2")
     )
-    assert {t.seed for t in tasks} == {3}
+    assert {t.seed for t in tasks} == {100}
     waiting = found.tasks["unlearn regun, 0.1, seed 1"]
     assert "tune regun, 0.1" in waiting.needs
     assert found.tasks["unlearn ssd, 0.1, seed 1"].needs == ("train base, split 1, seed 1",)
     judges = [n for n in found.tasks["tune regun, 0.1"].needs if "without" in n]
     assert len(judges) == 3
     free = plan_study(study(tune={"trials": 5, "objective": "reference"}), labels_of_size(400))
-    assert free.tasks["tune regun, 0.1"].needs == ("train base, split 0, seed 0",)
+    assert free.tasks["tune regun, 0.1"].needs == ("train base, split 100, seed 100",)
 
 
 def test_full_sizes_are_those_of_the_data() -> None:

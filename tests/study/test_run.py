@@ -333,7 +333,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)
     found = study(MINI.replace('"ssd"]', f'"stuck.py,seen={tmp_path / "mark"}"]'), tmp_path, references=0)
     found = replace(found, methods=found.methods[-1:])
-    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1, silence=6.0)
+    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1, silence=15.0)
     assert not ran.failed
     assert any(event["event"] == "lost" and "said nothing" in event["reason"] for event in events)
 

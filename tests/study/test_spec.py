@@ -9,7 +9,8 @@ from mini import MINI, study
 from regun.errors import RegunError, SettingsError
 from regun.runs.setup import unlearning_preset
 from regun.study.reading import builtin_names, parse_study, read_study
-from regun.study.spec import Study, merged
+from regun.study.resolved import as_comments, resolved
+from regun.study.spec import AS_BASE, Study, merged
 from regun.training.job import Budget
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
@@ -38,6 +39,46 @@ def test_the_papers_studies_are_the_papers(name: str) -> None:
     assert (config.epochs, config.batch_size) == (20 if name.startswith("swin") else 10, 128)
     assert found.setup(0, "DIR").preset == ("swin" if name.startswith("swin") else "resnet")
     assert unlearning_preset(found.setup(0, "DIR").preset) == ("swin-unlearn" if name.startswith("swin") else "resnet")
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_studies_unlearn_as_the_text_says_and_tune_on_a_seed_they_do_not_report(name: str) -> None:
+    found = read_study(name)
+    recipe, (_, config) = found.recipe_value, found.resolve("regun", "0.1")
+    for setting in AS_BASE:
+        assert getattr(config, setting) == getattr(recipe, setting), setting
+    assert config.lr != recipe.lr
+    assert config.warmup_epochs == 0
+    assert found.tuned_on not in found.seeds
+
+
+def test_updates_of_the_base_are_under_what_the_study_says_and_leave_a_methods_own_alone() -> None:
+    found = study(updates="base", recipe="digits,weight_decay=0.01", settings={"0.1": {"regun": {"nesterov": False}}})
+    config = found.resolve("regun,schedule=steps", "0.1")[1]
+    assert (config.weight_decay, config.nesterov, config.schedule) == (0.01, False, "steps")
+    scrub = found.resolve("scrub", "0.1")[1]
+    assert (scrub.schedule, scrub.nesterov) == ("steps", True)
+    assert found.resolve("ssd", "0.1")[1] == study().resolve("ssd", "0.1")[1]
+    assert study().resolve("finetune", "0.1")[1].weight_decay == 0
+
+
+def test_settings_are_searched_on_a_seed_that_is_not_reported_unless_the_study_says_so() -> None:
+    assert study(seeds=(0, 1)).tuned_on == 100
+    assert study(seeds=(100, 101, 3)).tuned_on == 102
+    assert study(seeds=(0, 1), tune_seed=1).tuned_on == 1
+
+
+@pytest.mark.parametrize("name", [*PAPER, *SMALL, "digits", "digits-all"])
+def test_what_a_study_stands_for_may_follow_its_file(name: str) -> None:
+    found = read_study(name)
+    told = as_comments(found)
+    assert all(line.startswith("#") for line in told.splitlines())
+    for part in (f"epochs={found.recipe_value.epochs}", found.setup(0, "DIR").preset, *found.entries()):
+        assert part in told
+    values = resolved(found)
+    assert set(values["methods"]) == set(found.entries())
+    assert values["methods"]["ssd"]["0.1"]["alpha"] == found.resolve("ssd", "0.1")[1].alpha
+    json.dumps(values)
 
 
 def test_settings_may_differ_by_request() -> None:

@@ -143,7 +143,7 @@ def test_plan_without_the_data(place: Path, capsys, monkeypatch: pytest.MonkeyPa
     code, out, _ = regun(place, capsys, "study", "plan", "resnet18-cifar10", "--json")
     found = json.loads(out)
     assert code == 0
-    assert found["tasks"]["train"]["planned"] == 48
+    assert found["tasks"]["train"]["planned"] == 64
     assert found["steps_of_methods"]["regun"] == {"0.01": 40, "0.1": 360, "0.5": 1760}
     assert not found["from_data"]
     code, _, err = regun(place, capsys, "study", "plan", "resnet18-cifar10", "--forget", "class:3")
@@ -168,6 +168,11 @@ def test_list_and_show(place: Path, capsys) -> None:
     (place / "copy.toml").write_text(shown)
     assert main(["study", "show", str(place / "copy.toml")]) == 0
     assert capsys.readouterr().out == shown
+    (place / "copy.toml").write_text(shown.replace("batch_size=64", "batch_size=32"))
+    assert main(["study", "show", str(place / "copy.toml")]) == 0
+    again = capsys.readouterr().out
+    assert again.count("What the texts above stand for") == 1
+    assert "finetune  epochs=10 batch_size=32" in again
     assert main(["study", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["digits"]["budget"] == "steps=90"
 

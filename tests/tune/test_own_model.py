@@ -50,7 +50,7 @@ SETTINGS = {"epochs": 2, "batch_size": 16}
 
 def test_the_best_trial_is_returned_with_all_of_them(model, parts) -> None:
     before = copy.deepcopy(model.state_dict())
-    outcome = regun.unlearn(model, **parts, settings=SETTINGS, tune=8)
+    outcome = regun.unlearn(model, **parts, method="regun", settings=SETTINGS, tune=8)
     scores = [trial["score"] for trial in outcome.trials]
     best = int(np.argmin(scores))
     assert len(outcome.trials) == 8
@@ -58,13 +58,13 @@ def test_the_best_trial_is_returned_with_all_of_them(model, parts) -> None:
     assert {name: outcome.config[name] for name in ("lr", "w")} == outcome.trials[best]["values"]
     assert outcome.config["epochs"] == 2
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
-    again = regun.unlearn(model, **parts, settings=SETTINGS, tune=8)
+    again = regun.unlearn(model, **parts, method="regun", settings=SETTINGS, tune=8)
     assert same_state(outcome.model, again.model)
     assert [t["score"] for t in again.trials] == scores
 
 
 def test_without_tune_there_are_no_trials(model, parts) -> None:
-    assert regun.unlearn(model, **parts, settings=SETTINGS).trials == []
+    assert regun.unlearn(model, **parts, method="regun", settings=SETTINGS).trials == []
 
 
 def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) -> None:
@@ -81,7 +81,7 @@ def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "get_method", lambda name: watched)
         given = {name: parts[name] for name in ("forget", "retain", "heldout")}
-        outcome = regun.unlearn(model, **given, settings=SETTINGS, tune=2)
+        outcome = regun.unlearn(model, **given, method="regun", settings=SETTINGS, tune=2)
     assert len(outcome.trials) == len(shown) == 2
     assert {len(job.indices("heldout")) for job in shown} == {30}
     assert len({id(job.model) for job in shown}) == 2
@@ -94,7 +94,7 @@ def test_unseen_examples_are_needed(model, parts) -> None:
 
 def test_inplace_gets_the_best(model, parts) -> None:
     twin = copy.deepcopy(model)
-    outcome = regun.unlearn(twin, **parts, settings=SETTINGS, tune=3, inplace=True)
+    outcome = regun.unlearn(twin, **parts, method="regun", settings=SETTINGS, tune=3, inplace=True)
     assert outcome.model is twin
     assert len(outcome.trials) == 3
     assert not same_state(twin, model)
@@ -127,7 +127,11 @@ def test_diverged_trials_are_the_worst(model, parts) -> None:
         ({"tune": 0}, "tune is 0; give at least 1 trial"),
         ({"tune": 3, "method": "ssd"}, "SSD has nothing to search"),
         ({"tune": 3, "method": lambda job: None}, "has nothing to search"),
-        ({"tune": 3, "settings": {"lr": 0.1, "w": 0.2}}, r"ReGUn has nothing to search \(its searched settings: lr, w"),
+        (
+            {"tune": 3, "method": "regun", "settings": {"lr": 0.1, "w": 0.2}},
+            r"ReGUn has nothing to search \(its searched settings: lr, w",
+        ),
+        ({"tune": 3, "method": "auto"}, "Auto has nothing to search"),
     ],
 )
 def test_bad_orders(more, message: str, model, parts) -> None:

@@ -11,18 +11,20 @@ from regun.settings import LIMIT, shown
 
 Commands = Any  # argparse keeps the type of its sub-parsers to itself
 
-FAILED, WRONG, CRASHED, INTERRUPTED = 1, 2, 3, 130
+FAILED, WRONG, CRASHED, UNTOLD, INTERRUPTED = 1, 2, 3, 4, 130
 EXIT_CODES = {
     0: "done; a request was accepted",
     FAILED: "a check failed, a request was rejected, or a study is not whole",
     WRONG: "bad input, or surroundings that you can put right: one sentence says what",
     CRASHED: "an unexpected error; --traceback, or REGUN_TRACEBACK=1, shows where",
+    UNTOLD: "nobody can tell whether a request has worked: the tests had no power; its model was not taken",
     INTERRUPTED: "interrupted; what was finished is kept",
 }
 
 REQUEST_HELP = (
     "what to forget: 0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
-    "ids:FILE (one id a line)"
+    "ids:FILE (one id a line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 "
+    "(50 examples like number 17), cluster:1/8 (the largest of 8 clusters), subclass:3/1/4 (that of class 3, of 4)"
 )
 
 

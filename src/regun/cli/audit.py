@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
-from regun.cli.options import Problems, load, open_store, read_device, read_setup, setup_of, use_threads
+from regun.cli.options import Problems, load, open_store, read_device, read_setup, setup_of, splits_of, use_threads
+from regun.cli.relearn import print_relearned, relearn_check
+from regun.cli.shadows import audited_by_shadows, check_shadows, print_shadowed
 from regun.cli.terminal import Display, emit
 from regun.errors import AuditError, RegunError
-from regun.plugins import trusted_name
-from regun.show.numbers import fixed, interval, many
-from regun.show.text import table
+from regun.show.numbers import many
 
 if TYPE_CHECKING:
     import torch
 
     from regun.data.examples import Data
-    from regun.evaluate import AttackResult, Evaluation
+    from regun.evaluate import Evaluation
     from regun.runs.audit import Audit
     from regun.runs.setup import Setup
     from regun.splits import Reserve, Splits
     from regun.store import Artefact, Store
-
-MAIN = (
-    "retain_acc",
-    "forget_acc",
-    "test_acc",
-    "retain_div",
-    "test_div",
-    "smia_auc",
-    "rmia_auc",
-    "rmia_offline_auc",
-    "lira_auc",
-    "lira_tpr1",
-    "forget_entropy",
-    "gap_rftp",
-    "gap_tp",
-)
-ALONE = ("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc", "smia_auc", "smia_auc_heldout")
-"""Numbers shown without --all, with and without a retrained model; those of the user's own are shown as well."""
 
 
 def add_audit(commands: Commands) -> None:
@@ -58,7 +41,7 @@ def add_audit(commands: Commands) -> None:
         help="any model of the store, a safetensors file, or a function that returns a trained model",
     )
     parser.add_argument(
-        "--base", metavar="KEY", help="the model it came from (known for unlearned models of the store)"
+        "--base", metavar="KEY", help="the model before unlearning (known for unlearned models of the store)"
     )
     parser.add_argument(
         "--forget", metavar="REQUEST", help=f"(known for unlearned and retrained models of the store) {REQUEST_HELP}"
@@ -70,6 +53,14 @@ def add_audit(commands: Commands) -> None:
         "--references", metavar="KEYS", help="further retrained models, separated by commas; default: found"
     )
     parser.add_argument("--alone", action="store_true", help="use no retrained models, even if the store has some")
+    parser.add_argument(
+        "--out-models",
+        type=whole(0, 100),
+        default=0,
+        metavar="N",
+        help="without retrained models: train N on the retain set for a quarter of the epochs (4 do well), to see how "
+        "much influence is left",
+    )
     parser.add_argument(
         "--attacks",
         metavar="NAMES",
@@ -95,7 +86,16 @@ def add_audit(commands: Commands) -> None:
     parser.add_argument(
         "--method", metavar="FILE", help="with --shadows: your own method, where the model was unlearned with one"
     )
-    parser.add_argument("--risks", metavar="FILE", help="write the per-example risk list to this .csv or .json file")
+    parser.add_argument(
+        "--relearn",
+        action="store_true",
+        help="also let the model, and the retrained ones, train on retained examples alone, and see what comes back",
+    )
+    parser.add_argument(
+        "--risks",
+        metavar="FILE",
+        help="write forgotten examples, and retained ones that unlearning exposed, to this .csv or .json file",
+    )
     parser.add_argument("--all", action="store_true", help="show every number, not only the main ones")
     add_setup(parser)
     add_machine(parser)
@@ -103,6 +103,7 @@ def add_audit(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from regun.runs.audit import audit_model
+    from regun.show.audited import audit_text
 
     problems = Problems()
     store = problems.attempt(lambda: open_store(args))
@@ -118,43 +119,42 @@ def run(args: argparse.Namespace) -> int:
     elif outside:
         setup = read_setup(args, problems)
     if args.shadows and store:
-        problems.attempt(lambda: _check_shadows(found, base, store))
+        problems.attempt(lambda: check_shadows(found, base, store))
     problems.stop_if_any()
     if store is None or device is None or setup is None:
         return 2
     display = Display("audit", args.quiet)
     data, kept = load(setup, display)
-    splits = _splits(args, found, data, kept)
+    splits = _splits(args, found, base, setup, data, kept, store, device, display)
     target = found or _outside_target(args.target, data, splits, setup, store)
     audit = _audit(args, target, base, data, splits, store)
+    if args.out_models and not audit.retrain:
+        audit = _with_outs(audit, args.out_models, base, store, device, display)
     display.note(_who(audit))
     evaluation = audit_model(audit, store, device)
-    shadowed = _by_shadows(args, target, setup, data, store, device) if args.shadows else None
+    shadowed = audited_by_shadows(args, target, setup, data, store, device) if args.shadows else None
+    again = relearn_check(args, audit, base, setup, store, device) if args.relearn else None
     if args.risks:
-        _write_risks(Path(args.risks), audit, store, device)
+        _write_risks(Path(args.risks), evaluation, audit, store, device)
     if args.json:
-        keys: dict[str, Any] = {"target": target.key, "retrain": audit.retrain.key if audit.retrain else None}
-        keys["references"] = [r.key for r in audit.references]
-        emit({"models": keys, **evaluation.to_json(), "u_lira": shadowed.to_json() if shadowed else None})
+        known = {"target": target, "before": audit.before, "retrain": audit.retrain}
+        keys: dict[str, Any] = {name: model.key if model else None for name, model in known.items()}
+        keys |= {"references": [r.key for r in audit.references], "outs": [out.key for out in audit.outs]}
+        more = {"u_lira": shadowed.to_json() if shadowed else None, "relearning": again.to_json() if again else None}
+        emit({"models": keys, **evaluation.to_json(), **more})
     else:
-        _print(evaluation, audit, everything=args.all)
+        title = str(target.info.get("title", target.info.get("role", "model")))
+        print(audit_text(evaluation, title, len(splits.forget), everything=args.all))
         if shadowed:
-            _print_shadowed(shadowed, args.shadows)
+            print_shadowed(shadowed, args.shadows)
+        if again:
+            print_relearned(again)
     return 0
 
 
 def _check_risks(path: str | None) -> None:
     if path and Path(path).suffix not in (".csv", ".json"):
         raise RegunError(f"--risks is {path[:300]}; give a file that ends in .csv or .json.")
-
-
-def _check_shadows(found: Artefact | None, base: Artefact | None, store: Store) -> None:
-    from regun.store import reading
-
-    if not (found and base and "method" in found.inputs and "recipe" in base.inputs):
-        raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
-    with reading(found):
-        trusted_name(found.inputs["method"]["name"], None, store.trusted, "--method")
 
 
 def _base(args: argparse.Namespace, found: Artefact | None, store: Store) -> Artefact | None:
@@ -166,11 +166,20 @@ def _base(args: argparse.Namespace, found: Artefact | None, store: Store) -> Art
     return store.load("model", found.info["base"]) if "base" in found.info else found
 
 
-def _splits(args: argparse.Namespace, found: Artefact | None, data: Data, kept: Reserve) -> Splits:
+def _splits(
+    args: argparse.Namespace,
+    found: Artefact | None,
+    base: Artefact | None,
+    setup: Setup,
+    data: Data,
+    kept: Reserve,
+    store: Store,
+    device: torch.device,
+    display: Display,
+) -> Splits:
     """What should have been forgotten: as said, as the model was unlearned, or as it was retrained without."""
     from regun.runs.setup import read_request
     from regun.runs.unlearning import stored_splits
-    from regun.splits import make_splits
 
     if not args.forget and found is not None and "splits.safetensors" in found.manifest["files"]:
         return stored_splits(found, len(data.train.labels))
@@ -179,7 +188,7 @@ def _splits(args: argparse.Namespace, found: Artefact | None, data: Data, kept: 
         raise AuditError(
             "which examples should have been forgotten? Say it with --forget (0.1, class:3, ids:FILE, ...)."
         )
-    return make_splits(data.train.labels, read_request(request), kept)
+    return splits_of(read_request(request), base, setup, data, kept, store, device, display)
 
 
 def _outside_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artefact:
@@ -199,7 +208,7 @@ def _audit(
     args: argparse.Namespace, target: Artefact, base: Artefact | None, data: Data, splits: Splits, store: Store
 ) -> Audit:
     """What to judge, by whom, and against which retrained models: those named, or those found in the store."""
-    from regun.runs.audit import Audit
+    from regun.runs.audit import Audit, before_of
     from regun.runs.training import find_retrained
 
     found = find_retrained(store, base, splits.retain) if base is not None and not args.alone else []
@@ -212,6 +221,7 @@ def _audit(
         target=target,
         data=data,
         splits=splits,
+        before=before_of(target, splits, store) or (base if base is not None and args.base else None),
         retrain=None if args.alone else retrain,
         references=() if args.alone else tuple(model for model in others if model.key not in known),
         attacks=_names(args.attacks),
@@ -224,89 +234,41 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",")) if text else None
 
 
-def _who(audit: Audit) -> str:
-    if audit.retrain is None:
-        return "no retrained models; make some with: regun train --without REQUEST --seed N"
-    keys = ", ".join(r.key[:12] for r in audit.references) or "none"
-    return f"against retrained model {audit.retrain.key[:12]}, references: {keys}"
-
-
-def _by_shadows(
-    args: argparse.Namespace, target: Artefact, setup: Setup, data: Data, store: Store, device: torch.device
-) -> AttackResult:
-    """U-LiRA of an unlearned model of the store: its own run, repeated on shadow models."""
-    from regun.methods import get_method
-    from regun.runs.shadows import audit_by_shadows
+def _with_outs(
+    audit: Audit, count: int, base: Artefact | None, store: Store, device: torch.device, display: Display
+) -> Audit:
+    """The audit with short trainings on the retain set, which stand in for retrained models."""
+    from regun.runs.outs import short_outs
     from regun.runs.training import Watch
-    from regun.runs.unlearning import Unlearning
 
-    method = get_method(trusted_name(target.inputs["method"]["name"], None, store.trusted, "--method"))
-    again = Unlearning.of(target, setup.seen_by(method, data), store)
-    display = Display("shadows", args.quiet)
+    if base is None:
+        raise AuditError("--out-models trains as the base was trained; name it with --base.")
+    display.note(f"{many(count, 'short training')} on the retain set, for models that never saw the forgotten examples")
     watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    found = audit_by_shadows(
-        target, again, data, store, device, shadows=args.shadows, bootstrap=args.bootstrap, watch=watch
-    )
+    outs = short_outs(base, audit.data, audit.splits, count, store, device, watch)
     display.close()
-    return found
+    return replace(audit, outs=outs)
 
 
-def _write_risks(path: Path, audit: Audit, store: Store, device: torch.device) -> None:
+def _who(audit: Audit) -> str:
+    """Who judges."""
+    before = "" if audit.before else "; the model before unlearning is not known: name it with --base"
+    if audit.retrain is not None:
+        keys = ", ".join(r.key[:12] for r in audit.references) or "none"
+        return f"against retrained model {audit.retrain.key[:12]}, references: {keys}{before}"
+    if audit.outs:
+        return f"against {many(len(audit.outs), 'short training')} on the retain set{before}"
+    make = "make some with regun train --without REQUEST --seed N, or short ones with --out-models 4"
+    return f"no models that never saw the forgotten examples; {make}{before}"
+
+
+def _write_risks(path: Path, evaluation: Evaluation, audit: Audit, store: Store, device: torch.device) -> None:
     from regun.evaluate import risk_rows
     from regun.runs.audit import risks
     from regun.show.spreadsheet import csv_text
     from regun.store import write_file
 
-    rows = risk_rows(risks(audit, store, device))
+    rows = risk_rows(risks(audit, store, device), evaluation.exposed)
     as_csv = path.suffix == ".csv"
     text = csv_text(list(rows[0]), [list(row.values()) for row in rows]) if as_csv else json.dumps(rows, indent=1)
     write_file(path, text.encode())
-
-
-def _print(evaluation: Evaluation, audit: Audit, *, everything: bool) -> None:
-    from regun.evaluate import VERDICTS, describe
-
-    about = audit.target.info
-    forgotten = many(len(audit.splits.forget), "example")
-    print(f"{about.get('title', about.get('role', 'model'))}: {forgotten} to forget")
-    wanted = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
-    names = [n for n in (evaluation.numbers if everything else dict.fromkeys(wanted)) if n in evaluation.numbers]
-    head = ["number", "value", "95 % interval", "Retrain", "distance", "noise floor", "verdict"]
-    print(table(head, [_row(evaluation, name) for name in names]))
-    print("\nWhat the numbers mean:")
-    for metric in (describe(name, evaluation) for name in names):
-        print(f"  {metric.label}: {metric.meaning}. Good: {metric.good}.")
-    if evaluation.flags:
-        shown = evaluation.flags if everything else evaluation.flags[:2]
-        print("\nWarnings:\n" + "\n".join(f"  {flag}" for flag in shown))
-        if len(shown) < len(evaluation.flags):
-            print(f"  ... and {len(evaluation.flags) - len(shown)} more of this kind; --all shows them.")
-    print("\nWhat this audit can and cannot say:\n" + "\n".join(f"  {claim}" for claim in evaluation.claims))
-    if evaluation.verdict:
-        words = VERDICTS[evaluation.verdict]
-        print(f"\nVerdict on Gap RFTP: {words.phrase} ({words.meaning}).")
-
-
-def _print_shadowed(found: AttackResult, shadows: int) -> None:
-    ends = interval(found.auc.low, found.auc.high, 2)
-    shown = fixed(found.auc.value) + (f" ({ends})" if ends else "")
-    print(f"\nU-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.")
-    print("  This attacker knows the method, its settings, and how it leaves the examples it has unlearned.")
-
-
-def _row(evaluation: Evaluation, name: str) -> list[str]:
-    from regun.evaluate import VERDICTS, describe
-
-    number, gap = evaluation.numbers[name], evaluation.gaps.get(name)
-    floor = ""
-    if gap and gap.floor_mean is not None and gap.floor_largest is not None:
-        floor = f"{fixed(gap.floor_mean)} (max {fixed(gap.floor_largest)})"
-    return [
-        describe(name, evaluation).label,
-        fixed(number.value),
-        interval(number.low, number.high, 2),
-        fixed(evaluation.retrain[name]) if name in evaluation.retrain else "",
-        fixed(gap.value) if gap else "",
-        floor,
-        VERDICTS[gap.verdict].short if gap and gap.verdict else "",
-    ]

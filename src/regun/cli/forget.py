@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.arguments import Commands, add_data_dir, add_machine, command, whole
+from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, whole
 from regun.errors import SettingsError
 from regun.show.numbers import fixed, interval, names
-from regun.show.text import table
+from regun.show.text import plain, table
 
 if TYPE_CHECKING:
     from regun.cli.terminal import Display
@@ -17,25 +17,53 @@ if TYPE_CHECKING:
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
+MARKS = {"passed": "met        ", "failed": "NOT MET    ", "cannot tell": "CANNOT TELL"}
+OUTCOMES = {
+    "accepted": "accepted: request {number} is done and its model is the current one",
+    "accepted untestable": (
+        "accepted, untestable: nobody can tell whether request {number} has worked; as you asked, its model is the "
+        "current one"
+    ),
+    "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
+    "cannot tell": (
+        "CANNOT TELL whether request {number} has worked; its model is kept apart, the one before it stays current.\n"
+        "--fallback retrain trains anew without the records; --accept-untestable takes the model as it is"
+    ),
+}
 
 
 def add_forget(commands: Commands) -> None:
     parser = command(
         commands,
         "forget",
-        "carry out a deletion request: unlearn, audit, accept or reject, and write a receipt; 1 = rejected",
+        "carry out a deletion request: unlearn, audit, judge, and write a receipt; 1 = rejected, 4 = cannot tell",
         "forget:run",
-        "regun forget --project app.py:project --ids ids.csv --out deletions --accept 'smia_auc~50, val_drop<1'",
+        "regun forget --project app.py:project --ids ids.csv --out deletions --fallback retrain",
     )
     parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id a line")
     parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
     parser.add_argument("--into-existing", action="store_true", help="also if DIR holds other files (they are left)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     add_project(parser)
-    parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or regun")
-    parser.add_argument("--accept", metavar="RULE", help="what must hold; default: smia_auc~50, val_drop<1")
+    parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or auto")
     parser.add_argument(
-        "--fallback", metavar="METHOD", help="if rejected, try this instead: retrain[,KEY=VALUE...], say"
+        "--accept",
+        metavar="RULE",
+        help="what must hold; default: forgotten, and no more accuracy lost than a retrained model might lose",
+    )
+    parser.add_argument(
+        "--accept-untestable",
+        action="store_true",
+        help="take the model although nobody can tell whether it has forgotten; receipt and ledger say so",
+    )
+    parser.add_argument(
+        "--out-models",
+        type=whole(0, 1000),
+        metavar="N",
+        help="short trainings without the records to judge by, where there are no retrained models (2); 0: none",
+    )
+    parser.add_argument(
+        "--fallback", metavar="METHOD", help="if it is not accepted, try this instead: retrain[,KEY=VALUE...], say"
     )
     parser.add_argument("--ignore-unknown", action="store_true", help="go on although some ids are unknown")
     parser.add_argument("--check-content", action="store_true", help="also search for overlap by content")
@@ -44,9 +72,13 @@ def add_forget(commands: Commands) -> None:
     for name, help in (
         ("reason", "why, where the file does not say"),
         ("requester", "a reference to who asked (a ticket, not a name), where the file does not say"),
-        ("date", "when it was asked, where the file does not say"),
+        ("received", "the day it was received (2026-11-30), where the file does not say; default: today"),
+        ("due", "the day it is due, where the file does not say; default: a month after it was received"),
     ):
-        parser.add_argument(f"--{name}", default="", metavar="TEXT", help=help)
+        parser.add_argument(
+            f"--{name}", default="", metavar="DAY" if name in ("received", "due") else "TEXT", help=help
+        )
+    parser.add_argument("--role", metavar="TEXT", help="who is responsible, for the receipt; default: the project's")
     parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument(
         "--bootstrap", type=whole(0, 1_000_000), default=1000, metavar="N", help="resamples for intervals (1000)"
@@ -72,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     from regun.requests import forget, in_the_clear, prepare, read_asked, refuse_unknown
 
     problems = Problems()
-    asked = problems.attempt(lambda: read_asked(Path(args.ids)).filled(args.reason, args.requester, args.date))
+    texts = (args.reason, args.requester, args.received, args.due)
+    asked = problems.attempt(lambda: read_asked(Path(args.ids)).filled(*texts))
     options = problems.attempt(lambda: _options(args))
     problems.attempt(lambda: use_threads(args.threads))
     display = Display("forget", args.quiet)
@@ -83,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         ready = prepare(project, asked, Path(args.out), options)
         clear = in_the_clear(ready.plan, options.naming)
-        emit(_plan_json(ready.plan)) if args.json else _print_dry(ready, clear)
+        emit({**_plan_json(ready.plan), "judging": ready.judging}) if args.json else _print_dry(ready, clear)
         refuse_unknown(ready)
         return 0
     done = forget(
@@ -91,13 +124,14 @@ def run(args: argparse.Namespace) -> int:
         asked,
         Path(args.out),
         options,
-        on_plan=lambda plan: _print_plan(plan, asked, args),
+        on_plan=lambda ready: _print_plan(ready, args),
         on_note=lambda note: _print_note(note, display),
+        on_stage=display.note,
         on_epoch=display.epoch,
     )
     display.close()
-    emit(_json(done)) if args.json else _print(done, args)
-    return 0 if done.accepted else 1
+    emit(_json(done)) if args.json else _print(done)
+    return 0 if done.accepted else FAILED if done.status == "rejected" else UNTOLD
 
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
@@ -141,6 +175,9 @@ def _options(args: argparse.Namespace) -> "Options":
         into_existing=args.into_existing,
         ignore_unknown=args.ignore_unknown,
         check_content=args.check_content,
+        accept_untestable=args.accept_untestable,
+        out_models=args.out_models,
+        role=args.role,
     )
 
 
@@ -150,11 +187,15 @@ def _print_note(note: str, display: "Display") -> None:
     print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
-def _print_plan(plan: "RequestPlan", asked: "Asked", args: argparse.Namespace) -> None:
+def _print_plan(ready: "Prepared", args: argparse.Namespace) -> None:
     """What is about to happen, before it does; on standard error where the result is JSON."""
     if not args.quiet:
         out = sys.stderr if args.json else sys.stdout
-        print("\n".join(_plan_lines(plan, asked)), file=out, flush=True)
+        print("\n".join([*_plan_lines(ready.plan, ready.asked), *_judging(ready)]), file=out, flush=True)
+
+
+def _judging(ready: "Prepared") -> list[str]:
+    return [f"  judged with {ready.judging}"] if ready.judging and not ready.plan.empty else []
 
 
 def _plan_lines(plan: "RequestPlan", asked: "Asked") -> list[str]:
@@ -182,7 +223,7 @@ def _few(texts: tuple[str, ...]) -> str:
 
 def _print_dry(ready: "Prepared", clear: list[str]) -> None:
     plan = ready.plan
-    print("\n".join(_plan_lines(plan, ready.asked)))
+    print("\n".join([*_plan_lines(plan, ready.asked), *_judging(ready)]))
     if clear:
         print(f"  {names(clear)} would be written as they were given; the salt hides ids and requesters")
     if plan.empty:
@@ -223,18 +264,20 @@ def _json(done: "Done") -> dict[str, Any]:
     audit, acceptance = done.receipt["audit"], done.receipt["acceptance"]
     return {
         "done": True,
+        "status": done.status,
         "accepted": done.accepted,
         "plan": plan,
         "folder": str(folder),
         "model": str(folder / "model.safetensors"),
         "weights": done.receipt["model"]["after"],
         "acceptance": acceptance,
+        "influence": audit["influence"],
         "numbers": {scope: found["after"]["numbers"] for scope, found in audit["scopes"].items()},
         "ledger_hash": done.tip,
     }
 
 
-def _print(done: "Done", args: argparse.Namespace) -> None:
+def _print(done: "Done") -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every id that is known is already forgotten. Nothing was written.")
@@ -245,16 +288,15 @@ def _print(done: "Done", args: argparse.Namespace) -> None:
         shown = [n for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))]
         print(table(["%", "before", "after", "95 % interval"], [_row(n, before, after) for n in shown]))
     for finding in receipt["acceptance"]["findings"]:
-        mark = "met    " if finding["passed"] else "NOT MET"
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
-        print(f"{mark} {finding['condition']}{scope}: {finding['why']}")
+        print(f"{MARKS[finding['answer']]} {finding['condition']}{scope}: {finding['why']}")
+    for warning in receipt["method"]["attempts"][-1]["warnings"]:
+        print(f"warning     {plain(warning)}")
     if not len(done.plan.new):
         print(f"recorded: request {done.plan.number} names unseen records only; they are left out from now on, and the")
         print("model, which was never trained on them, stays as it is")
-    elif done.accepted:
-        print(f"accepted: request {done.plan.number} is done and its model is the current one")
     else:
-        print(f"REJECTED: request {done.plan.number} failed; its model is kept apart, the one before it stays current")
+        print(OUTCOMES[done.status].format(number=done.plan.number))
     print(f"model    {folder / 'model.safetensors'}\nreceipt  {folder / 'receipt.html'}")
     print(f"ledger   line {done.plan.number} has the hash {done.tip}")
     print(f"check    regun verify {folder / 'receipt.json'}")

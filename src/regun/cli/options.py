@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from regun.cli.terminal import Display
     from regun.data.examples import Data
+    from regun.runs.choices import Selection
     from regun.runs.setup import Setup
-    from regun.splits import Reserve
+    from regun.splits import Request, Reserve, Splits
     from regun.store import Artefact, Store
 
 T = TypeVar("T")
@@ -163,6 +164,31 @@ def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
     found = setup.load(display.counter("reading images"))
     display.close()
     return found
+
+
+def splits_of(
+    asked: Request | Selection,
+    base: Artefact | None,
+    setup: Setup,
+    data: Data,
+    kept: Reserve,
+    store: Store,
+    device: torch.device,
+    display: Display,
+) -> Splits:
+    """The splits of a request; models that must answer it first are found in the store, or trained."""
+    from regun.runs.selection import resolve
+    from regun.runs.training import Training, Watch
+    from regun.splits import make_splits
+
+    if base is not None and "recipe" not in base.inputs:
+        by: Training | Artefact = base
+    elif base is not None:
+        by = Training.of(base, data, trained_on=kept.base, seed=setup.split_seed)
+    else:
+        by = Training(data=data, trained_on=kept.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed)
+    watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
+    return make_splits(data.train.labels, resolve(asked, by, data, kept, store, device, watch), kept)
 
 
 def read_device(text: str) -> torch.device:

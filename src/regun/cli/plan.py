@@ -9,12 +9,15 @@ from regun.cli.study import chosen, open_workshop
 from regun.cli.terminal import emit
 from regun.data.catalogue import data_set, takes_root
 from regun.errors import RegunError
+from regun.runs.choices import Selection
 from regun.runs.setup import read_request
 from regun.settings import parse_spec
 from regun.show.numbers import duration
 from regun.show.text import table
-from regun.study.estimate import measured_speed, remembered_speed, seconds_left
-from regun.study.plan import StudyPlan, labels_of_size, plan_study, request_label
+from regun.splits import Request
+from regun.study.asked import request_label
+from regun.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
+from regun.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.study.spec import Study
 from regun.study.tasks import Unlearn
 
@@ -29,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if shop and args.probe:
         use_threads(args.threads or study.threads)
         speed = measured_speed(shop)
-    result = _plan_json(found, done, speed, exact=shop is not None)
+    here = speed_here(shop, speed) if shop and speed else None
+    result = _plan_json(found, done, here, exact=shop is not None)
     emit(result) if args.json else _print_plan(study, result)
     return 0
 
@@ -41,7 +45,7 @@ def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
 def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
     name, values = parse_spec(study.data)
-    others = [text for text in study.forget if read_request(text).scheme != "random"]
+    others = [text for text in study.forget if not _by_size_alone(read_request(text))]
     sizes = data_set(name).sizes
     if sizes is None or others or study.stratified:
         raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
@@ -49,7 +53,12 @@ def _plan_without_data(study: Study) -> StudyPlan:
     return plan_study(study, labels_of_size(limits[0]), limits[1])
 
 
-def _plan_json(found: StudyPlan, done: set[str], speed: float | None, *, exact: bool) -> dict[str, Any]:
+def _by_size_alone(asked: Request | Selection) -> bool:
+    """Whether the number of examples is all that the sizes of its splits depend on."""
+    return asked.by_early if isinstance(asked, Selection) else asked.scheme == "random"
+
+
+def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: bool) -> dict[str, Any]:
     study = found.study
     counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
     for task_id in done:
@@ -62,7 +71,7 @@ def _plan_json(found: StudyPlan, done: set[str], speed: float | None, *, exact: 
         "steps": {"train": found.steps("train"), "tune": found.steps("tune"), "unlearn": found.steps("unlearn")},
         "steps_of_methods": steps,
         "samples": found.samples(),
-        "samples_per_second": speed,
+        "samples_per_second": speed.samples if speed else None,
         "seconds_left": seconds_left(found, done, speed) if speed else None,
         "from_data": exact,
     }

@@ -1,4 +1,4 @@
-"""`regun study list|show|plan|run|table|report` and `regun tradeoff`."""
+"""`regun study list|show|plan|power|run|table|report` and `regun tradeoff`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def add_study(commands: Commands) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = command(actions, "list", "list the built-in studies", "study:list_studies", "regun study list")
     listed.add_argument("--json", action="store_true", help="print JSON")
-    shown = command(actions, "show", "print a study's file", "study:show", "regun study show digits")
+    shown = command(
+        actions, "show", "print a study's file, and what it stands for", "study:show", "regun study show digits"
+    )
     shown.add_argument("study", help="a built-in study (see `regun study list`) or FILE.toml")
     shown.add_argument("--json", action="store_true", help="print JSON")
     planned = command(
@@ -48,6 +50,15 @@ def add_study(commands: Commands) -> None:
     )
     _add_chosen_study(planned)
     planned.add_argument("--probe", action="store_true", help="run a few training steps to estimate the time")
+    powered = command(
+        actions,
+        "power",
+        "train base, Retrain and references, and say whether methods can be told apart by them",
+        "power:run",
+        "regun study power resnet18-cifar10-small --data-dir ~/data --workers 2 --forget 0.1",
+    )
+    _add_chosen_study(powered)
+    _add_engine(powered)
     made = command(
         actions,
         "run",
@@ -117,7 +128,7 @@ def list_studies(args: argparse.Namespace) -> int:
     from regun.cli.terminal import emit
     from regun.show.text import table
     from regun.study import builtin_names, read_study
-    from regun.study.plan import request_label
+    from regun.study.asked import request_label
 
     found = {name: read_study(name) for name in builtin_names()}
     if args.json:
@@ -133,25 +144,26 @@ def list_studies(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    """A study's file, as it is."""
+    """A study's file as it is, and as comments what it stands for."""
     from regun.cli.terminal import emit
     from regun.study import builtin_names, read_study
+    from regun.study.resolved import as_comments, resolved, without_comments
 
     study = read_study(args.study)
     if args.json:
-        emit(study.to_json())
-    elif args.study in builtin_names():
-        print((resources.files("regun.study") / "builtin" / f"{args.study}.toml").read_text(), end="")
-    else:
-        print(Path(args.study).expanduser().read_text(), end="")
+        emit({**study.to_json(), "resolved": resolved(study)})
+        return 0
+    own = args.study not in builtin_names()
+    path = Path(args.study).expanduser() if own else resources.files("regun.study") / "builtin" / f"{args.study}.toml"
+    print(f"{without_comments(path.read_text()).rstrip()}\n\n{as_comments(study)}", end="")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 unless everything is there."""
     study = chosen(args)
-    shop, out = open_workshop(args, study), _out(args, study)
-    return finish(shop, _carried_out(args, shop, out), out, as_json=args.json)
+    shop, out = open_workshop(args, study), out_of(args, study)
+    return finish(shop, carry_out_chosen(args, shop, out), out, as_json=args.json)
 
 
 def finish(shop: Workshop, ran: Ran, out: Path, *, as_json: bool) -> int:
@@ -200,7 +212,7 @@ def report(args: argparse.Namespace) -> int:
 
     study = chosen(args)
     shop = open_workshop(args, study)
-    results, out = collect(shop), _out(args, study)
+    results, out = collect(shop), out_of(args, study)
     path = Path(args.out) if args.out else out / "report.html"
     write_text(path, build_report(results, *shown_with(shop, results, out)))
     emit({"report": str(path)}) if args.json else print(path)
@@ -219,8 +231,8 @@ def tradeoff(args: argparse.Namespace) -> int:
     before = open_workshop(args, study)
     if study.tune:
         study = _frozen(args, before)
-    swept, out = before.beside(sweep(study, weights)), _out(args, study)
-    ran = _carried_out(args, swept, out)
+    swept, out = before.beside(sweep(study, weights)), out_of(args, study)
+    ran = carry_out_chosen(args, swept, out)
     write_text(out / SWEEP, json.dumps({"weights": list(weights)}))
     found = tradeoffs(collect(swept, ran.failed), study, weights)
     paths = write_figures(found, out)
@@ -235,6 +247,7 @@ def tradeoff(args: argparse.Namespace) -> int:
 def chosen(args: argparse.Namespace) -> Study:
     """The study, or the part of it that --seeds and --forget choose."""
     from regun.cli.options import Problems
+    from regun.runs.setup import split_requests
     from regun.study.reading import read_study, refuse_bad
 
     study, problems = read_study(args.study), Problems()
@@ -242,7 +255,7 @@ def chosen(args: argparse.Namespace) -> Study:
         picked = problems.attempt(lambda: tuple(_whole(text, "--seeds") for text in args.seeds.split(",")))
         study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
     if args.forget:
-        texts = tuple(args.forget.split(","))
+        texts = split_requests(args.forget)
         study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
     problems.attempt(lambda: refuse_bad(study))
     problems.stop_if_any()
@@ -294,8 +307,8 @@ def shown_with(
     shop: Workshop, results: Results, out: Path
 ) -> tuple[list[Closeup], list[TradeOff], list[tuple[str, Mapping[str, Tuned]]]]:
     """What the report shows besides results: close-ups, trade-offs (those of an earlier sweep, if whole), searches."""
+    from regun.study.asked import request_label
     from regun.study.collect import closeup, searches
-    from regun.study.plan import request_label
     from regun.study.tradeoff import tradeoffs
 
     closeups = [found for forget in shop.study.forget if (found := closeup(shop, forget)) is not None]
@@ -316,13 +329,14 @@ def _swept_before(shop: Workshop, out: Path) -> list[TradeOff]:
     return tradeoffs(collect(swept), study, weights) if done else []
 
 
-def _out(args: argparse.Namespace, study: Study) -> Path:
+def out_of(args: argparse.Namespace, study: Study) -> Path:
     """The study's folder: that of --out, which is a file for `report` and `table`, or one in the store."""
     own = args.out if args.run in ("study:run", "study:tradeoff") else None
     return Path(own) if own else Path(args.store) / "studies" / study.name
 
 
-def _carried_out(args: argparse.Namespace, shop: Workshop, out: Path) -> Ran:
+def carry_out_chosen(args: argparse.Namespace, shop: Workshop, out: Path) -> Ran:
+    """Run the study as --engine, --workers, --threads and --track say."""
     track = args.track.split(",") if args.track else ()
     return carried_out(shop, _engine(args, shop), out, track=track, quiet=args.quiet)
 

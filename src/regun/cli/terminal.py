@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from regun.show.numbers import duration, fixed
+from regun.runs.progress import ProgressLine
+from regun.show.numbers import duration
 
 if TYPE_CHECKING:
     from regun.training.job import Epoch, Progress
@@ -19,18 +21,19 @@ class Display:
 
     def __init__(self, title: str, quiet: bool = False) -> None:
         self.title, self.quiet = title, quiet
-        self.live = sys.stderr.isatty()
-        self._printed = 0.0
+        self.line = ProgressLine(title, duration)
+
+    @property
+    def live(self) -> bool:
+        return self.line.live
 
     def progress(self, p: Progress) -> None:
-        where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
-        speed, left = f"{fixed(p.images_per_second, 0)} images/s", duration(p.seconds_left)
-        self._show(f"{where}  loss {fixed(p.loss, 4)}  {speed}  {left} left")
+        if not self.quiet:
+            self.line.progress(p)
 
     def epoch(self, e: Epoch) -> None:
-        speed, left = f"{fixed(e.images_per_second, 0)} images/s", duration((e.epochs - e.number) * e.seconds)
-        line = f"epoch {e.number}/{e.epochs}  loss {fixed(e.loss, 4)}  lr {e.lr:.3g}  {speed}  {left} left"
-        self._show(line, last=e.number == e.epochs)
+        if not self.quiet:
+            self.line.epoch(e)
 
     def note(self, text: str) -> None:
         if not self.quiet:
@@ -39,24 +42,43 @@ class Display:
 
     def counter(self, what: str) -> Callable[[int, int], None]:
         """A callback (done, total) for work that is counted."""
-        return lambda done, total: self._show(f"{what} {done:,}/{total:,}", last=done == total)
+
+        def count(done: int, total: int) -> None:
+            if not self.quiet:
+                self.line.show(f"{what} {done:,}/{total:,}", last=done == total)
+
+        return count
 
     def close(self) -> None:
-        if self.live and self._printed and not self.quiet:
-            print(file=sys.stderr)
-        self._printed = 0.0
+        if not self.quiet:
+            self.line.close()
 
-    def _show(self, line: str, last: bool = False) -> None:
-        now = time.monotonic()
-        if self.quiet or (not self.live and not last and now - self._printed < 5.0):
-            return
-        text = f"{self.title}: {line}"
-        if self.live:
-            print(f"\r\033[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
-            self._printed = 0.0 if last else now
-        else:
-            print(text, file=sys.stderr, flush=True)
-            self._printed = now
+
+@contextmanager
+def heard(display: Display) -> Generator[None]:
+    """Inside, what a method says of its plans and findings is shown as notes."""
+    handler = _Notes(display)
+    ours, plans = logging.getLogger("regun"), logging.getLogger("regun.auto")
+    level = plans.level
+    ours.addHandler(handler)
+    plans.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        plans.setLevel(level)
+
+
+class _Notes(logging.Handler):
+    """Plans as notes of a display; warnings are in the result, which the command shows."""
+
+    def __init__(self, display: Display) -> None:
+        super().__init__(logging.INFO)
+        self.display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "regun.auto":
+            self.display.note(record.getMessage())
 
 
 def emit(value: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
-from regun.cli.options import Problems, load, open_store, read_device, read_setup, use_threads
+from regun.cli.options import Problems, load, open_store, read_device, read_setup, splits_of, use_threads
 from regun.cli.terminal import Display, emit
 from regun.show.numbers import duration, fixed, many
 from regun.show.text import table
@@ -40,7 +40,7 @@ def add_train(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.runs.setup import read_request, trained_on
+    from regun.runs.setup import read_request
     from regun.runs.training import Training, Watch, train_model
     from regun.training.job import Budget
 
@@ -56,9 +56,10 @@ def run(args: argparse.Namespace) -> int:
         return 2
     display = Display("train", args.quiet)
     data, kept = load(setup, display)
+    asked = splits_of(request, None, setup, data, kept, store, device, display).retain if request else kept.base
     training = Training(
         data=data,
-        trained_on=trained_on(data, kept, request),
+        trained_on=asked,
         model=setup.model,
         recipe=setup.recipe,
         seed=args.seed,

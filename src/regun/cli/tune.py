@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import REQUEST_HELP, WRONG, Commands, add_machine, add_setup, command, whole
-from regun.cli.options import Problems, load, open_store, read_device, read_origin, use_threads
+from regun.cli.options import Problems, load, open_store, read_device, read_origin, splits_of, use_threads
 from regun.cli.terminal import Display, emit
 from regun.errors import SettingsError
 from regun.settings import parse_spec
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from regun.methods import Method
+    from regun.runs.choices import Selection
     from regun.runs.setup import Setup
     from regun.splits import Request, Splits
     from regun.store import Artefact, Store
@@ -83,7 +84,7 @@ class Order:
     """What the arguments ask for, checked but not yet loaded; `base` is None where it comes from a file."""
 
     setup: Setup
-    request: Request
+    request: Request | Selection
     store: Store
     device: torch.device
     base: Artefact | None
@@ -184,13 +185,12 @@ def _searches(args: argparse.Namespace, order: Order, display: Display) -> dict[
     """The search of every method, by its text; nothing has run yet."""
     from regun.runs.training import import_model
     from regun.runs.unlearning import Unlearning
-    from regun.splits import make_splits
     from regun.tune import Search
 
     setup, store = order.setup, order.store
     data, kept = load(setup, display)
-    splits = make_splits(data.train.labels, order.request, kept)
     base = order.base or import_model(Path(args.base), data, kept.base, setup.model, store, about=setup.about())
+    splits = splits_of(order.request, base, setup, data, kept, store, order.device, display)
     retrain, references = _retrained(args, base, splits, store) if args.objective == "gap" else (None, ())
 
     def search_of(candidate: Candidate) -> Search:

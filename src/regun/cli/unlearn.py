@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import REQUEST_HELP, Commands, add_machine, add_setup, command, whole
-from regun.cli.options import Problems, load, open_store, read_device, read_origin, use_threads
-from regun.cli.terminal import Display, emit
+from regun.cli.options import Problems, load, open_store, read_device, read_origin, splits_of, use_threads
+from regun.cli.terminal import Display, emit, heard
 from regun.cli.train import accuracies_of, percent
 from regun.errors import RegunError
 from regun.settings import parse_spec
@@ -43,9 +43,9 @@ def add_unlearn(commands: Commands) -> None:
     parser.add_argument("--forget", required=True, metavar="REQUEST", help=REQUEST_HELP)
     parser.add_argument(
         "--method",
-        default="regun",
+        default="auto",
         metavar="NAME[@PRESET][,KEY=VALUE...]",
-        help="method (see `regun methods`); default regun",
+        help="method (see `regun methods`); default auto, which finds its settings",
     )
     parser.add_argument(
         "--settings", metavar="FILE", help="settings by `regun tune --out`; those named in --method win over them"
@@ -63,7 +63,9 @@ def add_unlearn(commands: Commands) -> None:
         default="val_accuracy",
         help="with --keep best: val_accuracy, val_loss, or unseen_error (forgotten are misjudged like unseen ones)",
     )
-    parser.add_argument("--reference", metavar="KEY", help="model for regun,reference=given (a retrained oracle, say)")
+    parser.add_argument(
+        "--teacher", metavar="KEY", help="a model that never saw the records, for auto and regun,reference=given"
+    )
     parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument("--out", metavar="FILE", help="also write the weights to this safetensors file")
     add_setup(parser)
@@ -75,7 +77,6 @@ def run(args: argparse.Namespace) -> int:
     from regun.runs.setup import family_of, read_budget, read_request
     from regun.runs.training import import_model
     from regun.runs.unlearning import Unlearning
-    from regun.splits import make_splits
     from regun.store import write_weights
 
     problems = Problems()
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     request = problems.attempt(lambda: read_request(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
     device = problems.attempt(lambda: read_device(args.device))
-    reference = problems.attempt(lambda: store.find(args.reference, "model")) if store and args.reference else None
+    teacher = problems.attempt(lambda: store.find(args.teacher, "model")) if store and args.teacher else None
     problems.attempt(lambda: use_threads(args.threads))
     family = family_of(setup.model.name if setup else "")
     recipe = found.inputs.get("recipe") if found else None
@@ -97,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
     method, config = chosen
     display = Display(f"unlearn {method.name}", args.quiet)
     data, kept = load(setup, display)
-    splits = make_splits(data.train.labels, request, kept)
     base = found or import_model(Path(args.base), data, kept.base, setup.model, store, about=setup.about())
+    splits = splits_of(request, base, setup, data, kept, store, device, display)
     wanted = Unlearning(
         base=base,
         data=setup.seen_by(method, data),
@@ -109,10 +110,11 @@ def run(args: argparse.Namespace) -> int:
         budget=budget,
         keep=args.keep,
         criterion=args.criterion,
-        reference=reference,
+        teacher=teacher,
     )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
-    artefact, search = _made(args, wanted, space, about, store, device, display)
+    with heard(display):
+        artefact, search = _made(args, wanted, space, about, store, device, display)
     display.close()
     if args.out:
         write_weights(Path(args.out), artefact.tensors("weights"))
@@ -177,7 +179,7 @@ def _summary(run: Unlearning, after: Artefact, data: Data, store: Store, device:
         "test": (data.test, None),
     }
     models = {"before": run.base, "after": after}
-    keys = ("method", "config", "cost", "diverged", "notes", "forgotten", "weights")
+    keys = ("method", "config", "cost", "diverged", "notes", "warnings", "trained_anew", "forgotten", "weights")
     return {
         "key": after.key,
         "path": str(after.path),
@@ -204,6 +206,8 @@ def _print(result: dict[str, Any], setup: Setup, search: Tuned | None) -> None:
             ["accuracy, %", "before", "after"], [[name, percent(before[name]), percent(after[name])] for name in before]
         )
     )
+    for sentence in result["warnings"]:
+        print(f"WARNING: {sentence}")
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
     print(f"next  regun audit {result['key'][:12]}")
 

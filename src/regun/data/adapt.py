@@ -15,15 +15,18 @@ from torch.utils.data import (
     SequentialSampler,
     Subset,
     SubsetRandomSampler,
+    TensorDataset,
+    default_collate,  # pyright: ignore[reportUnknownVariableType]
 )
 
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Examples
+from regun.data.examples import Examples, by_position
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError
 
 Source = Any
-"""Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels) of tensors, arrays or a mapping of tensors."""
+"""Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
+or a mapping of tensors by name, and one whole number for each example."""
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
@@ -34,15 +37,24 @@ def as_examples(source: Source, num_classes: int, name: str) -> Examples:
         loader = cast("DataLoader[Any]", source)
         _refuse_unsized(loader.dataset, name)
         collate = cast(Any, loader.collate_fn)
-        return DatasetExamples(loaded_dataset(loader), num_classes, collate=collate, workers=loader.num_workers)
+        dataset = loaded_dataset(loader)
+        tensors = _tensors_of(dataset) if collate is default_collate else None
+        if tensors is not None:
+            return _of_tensors(tensors, num_classes)
+        return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
     if isinstance(source, Dataset):
-        _refuse_unsized(cast(object, source), name)
-        return DatasetExamples(cast("Dataset[Any]", source), num_classes)
+        dataset = cast("Dataset[Any]", source)
+        _refuse_unsized(dataset, name)
+        tensors = _tensors_of(dataset)
+        return DatasetExamples(dataset, num_classes) if tensors is None else _of_tensors(tensors, num_classes)
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
         return _of_pair(*cast("tuple[Any, Any]", source), num_classes)
     given: Any = cast(Any, source)
-    if all(hasattr(given, part) for part in ("labels", "num_classes", "fetch", "stream")):
-        return given
+    if hasattr(given, "labels") and hasattr(given, "fetch"):
+        raise DataError(
+            f"{name} is a {type(given).__name__}, which has labels and fetch but is not one of regun's Examples; let "
+            f"the class inherit from regun.data.Examples."
+        )
     if _is_map_style(given):
         return DatasetExamples(given, num_classes)
     raise DataError(
@@ -72,11 +84,31 @@ def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
     return loader.dataset
 
 
+def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
+    """The tensors of a TensorDataset, or of Subsets of one: they need not be fetched one by one. None for others."""
+    if type(dataset) is TensorDataset:
+        return dataset.tensors if len(dataset.tensors) > 1 else None
+    if type(dataset) is not Subset:
+        return None
+    subset = cast("Subset[Any]", dataset)
+    whole, rows = _tensors_of(subset.dataset), torch.as_tensor(subset.indices)
+    return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
+
+
+def _of_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
+    *inputs, labels = tensors
+    return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
+
+
 def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
     labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
+        labels = labels.astype(np.int64)  # as binary cross-entropy takes them
     if isinstance(x, Mapping):
         mapping = cast("Mapping[str, Any]", x)
         return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
+    if isinstance(x, tuple | list) and all(isinstance(part, Tensor) for part in cast("list[Any]", x)):
+        return TensorExamples(by_position(cast("list[Tensor]", x)), labels, num_classes)
     return TensorExamples(torch.as_tensor(x), labels, num_classes)
 
 

@@ -17,6 +17,7 @@ from regun.data.examples import (
     Examples,
     Indices,
     Inputs,
+    by_position,
     checked_labels,
     code_of,
     in_order,
@@ -31,10 +32,10 @@ LABEL_KEYS = ("labels", "label", "y", "target")
 
 @dataclass(frozen=True, eq=False)
 class DatasetExamples(Examples):
-    """Items `(x, y)` or mappings with a label; `evaluation` is the same data with the user's test-time transforms.
+    """Items `(x, y)`, `(a, b, ..., y)` or mappings with a label.
 
-    Each item is drawn with random generators seeded for its place in the plan, so augmentation is reproducible and
-    the batches do not depend on the number of workers.
+    `evaluation` is the same data with the user's test-time transforms. Each item is drawn with random generators seeded
+    for its place in the plan, so augmentation is reproducible and the batches do not depend on the number of workers.
     """
 
     dataset: Dataset[Any]
@@ -53,22 +54,30 @@ class DatasetExamples(Examples):
 
     @cached_property
     def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those the dataset states, or else those found in one pass over all items."""
-        if self._stated_labels is not None:
-            return self._stated_labels
-        found = [batch.y.numpy() for batch in self.stream(in_order(len(self)))]
-        return checked_labels(np.concatenate(found), self.num_classes)
+        """Those the dataset states, or else those found in its items."""
+        return self.labels_at(np.arange(len(self)))
+
+    def labels_at(self, indices: Indices) -> Indices:
+        """Items whose label is not stated and that were never read are read for it, each once."""
+        if self.stated_labels is not None:
+            return self.stated_labels[indices]
+        unread = np.unique(indices[self._seen_labels[indices] < 0])
+        for _ in self.stream([unread[part] for part in in_order(len(unread))] if len(unread) else []):
+            pass  # every batch leaves its labels behind
+        return self._seen_labels[indices]
 
     def __len__(self) -> int:
         return len(cast(Sized, self.dataset))
 
     @cached_property
-    def _stated_labels(self) -> Indices | None:
-        """`known_labels`, or the dataset's `targets` or `labels`."""
-        known = self.known_labels
-        for name in ("targets", "labels"):
-            if known is None:
-                known = cast("Sequence[int] | None", getattr(self.dataset, name, None))
+    def _seen_labels(self) -> Indices:
+        """The labels of the items that were read so far; -1 for the others."""
+        return np.full(len(self), -1, dtype=np.int64)
+
+    @cached_property
+    def stated_labels(self) -> Indices | None:
+        """`known_labels`, or the dataset's `targets` or `labels`; those of the dataset behind it for a Subset."""
+        known = self.known_labels if self.known_labels is not None else _stated_by(self.dataset)
         if known is None:
             return None
         labels = checked_labels(known, self.num_classes)
@@ -117,7 +126,8 @@ class DatasetExamples(Examples):
         if isinstance(collated, _Failure):
             raise collated.error()
         x, y = _parts(collated)
-        labels = _checked_labels(y, indices, self._stated_labels)
+        labels = _checked_labels(y, indices, self.stated_labels, self.num_classes)
+        self._seen_labels[indices] = labels.numpy()
         for name, part in named(x).items():
             _check_input(name, part, indices)
         return Batch(placed(x, device), labels.to(device), torch.from_numpy(indices))
@@ -169,23 +179,43 @@ class _Collate:
             return _Failure(f"{text} one shape, or your own collate function.", traceback.format_exc())
 
 
+def _stated_by(dataset: Any) -> Sequence[int] | Indices | None:
+    for name in ("targets", "labels"):
+        if getattr(dataset, name, None) is not None:
+            return getattr(dataset, name)
+    if not isinstance(dataset, Subset):
+        return None
+    subset = cast("Subset[Any]", dataset)
+    whole = _stated_by(subset.dataset)
+    if whole is None or len(whole) != len(cast(Sized, subset.dataset)):
+        return None
+    return np.asarray(whole)[np.asarray(subset.indices, dtype=np.int64)]
+
+
 def _parts(collated: Any) -> tuple[Inputs, Any]:
-    """Inputs and labels of a collated batch: a pair, or a mapping that holds the labels under a usual name."""
+    """Inputs and labels of a collated batch: `(x, y)`, `(a, b, ..., y)`, or a mapping with the labels by a usual name.
+
+    Several inputs go to the model by position.
+    """
     if isinstance(collated, Mapping):
         mapping = cast("Mapping[str, Any]", collated)
         key = next((k for k in LABEL_KEYS if k in mapping), None)
         if key is None:
             raise DataError(f"a batch has the keys {list(mapping)}; its labels must stand under one of {LABEL_KEYS}.")
         return {k: v for k, v in mapping.items() if k != key}, mapping[key]
-    if isinstance(collated, list | tuple) and len(cast("list[Any]", collated)) == 2:
-        x, y = cast("tuple[Inputs, Any]", collated)
-        return x, y
+    if isinstance(collated, list | tuple) and len(cast("list[Any]", collated)) >= 2:
+        *inputs, y = cast("list[Any]", collated)
+        x = inputs[0] if len(inputs) == 1 else inputs
+        return by_position(cast("list[Tensor]", x)) if isinstance(x, list | tuple) else x, y
     kind = type(cast(object, collated)).__name__
-    raise DataError(f"a batch is a {kind}; items must be (x, y) pairs or mappings with a label.")
+    raise DataError(
+        f"a batch is a {kind}; items must be (x, y), (a, b, ..., y) or mappings with a label. For any other, give a "
+        f"DataLoader with collate_fn=a function from a list of items to one of these."
+    )
 
 
-def _checked_labels(y: Any, indices: Indices, stated: Indices | None) -> Tensor:
-    """A batch's labels: one whole number an item, the same that the dataset states."""
+def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: int) -> Tensor:
+    """A batch's labels: one whole number an item, below `classes`, the same that the dataset states."""
     try:
         given = torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError):
@@ -195,6 +225,13 @@ def _checked_labels(y: Any, indices: Indices, stated: Indices | None) -> Tensor:
         raise DataError(
             f"a batch of {len(indices)} items has labels of shape {tuple(given.shape)} and type {given.dtype}; "
             f"give one whole number for each item."
+        )
+    wrong = ((labels < 0) | (labels >= classes)).nonzero()
+    if len(wrong):
+        place = int(wrong[0])
+        raise DataError(
+            f"item {indices[place]} has the label {int(labels[place])}; with {classes} classes, 0 to {classes - 1} are "
+            f"allowed: check num_classes, or renumber the labels from 0. (The label is the last part of an item.)"
         )
     if stated is not None and not np.array_equal(labels.numpy(), stated[indices]):
         place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])

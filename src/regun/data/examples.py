@@ -79,6 +79,10 @@ class Examples(ABC):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def labels_at(self, indices: Indices) -> Indices:
+        """The labels of these examples; a set that must read examples to know them reads no others."""
+        return self.labels[indices]
+
     @abstractmethod
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
@@ -165,6 +169,11 @@ def in_order(count: int, size: int = 256) -> list[Indices]:
 def named(x: Inputs) -> Mapping[str, Tensor]:
     """Inputs by name; a bare tensor is called x."""
     return x if isinstance(x, Mapping) else {"x": x}
+
+
+def by_position(parts: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    """Several inputs that a model takes by position, as a mapping: 0, 1, ..."""
+    return {str(place): part for place, part in enumerate(parts)}
 
 
 def placed(x: Inputs, device: Device) -> Inputs:

@@ -49,12 +49,6 @@ def load_user_data(user: UserFunction) -> Data:
 
 def _examples(train: Any, test: Any, name: str) -> tuple[Examples, Examples]:
     found = [as_examples(part, MANY, f"{which} of {name}") for which, part in (("train", train), ("test", test))]
-    for part in found:
-        if not {"digest", "describe_inputs"} <= set(dir(part)):
-            raise DataError(
-                f"{name} returned a {type(part).__name__} without digest and describe_inputs, so what is made from it "
-                "could not be named by its content; let the class inherit from regun.data.Examples."
-            )
     said = {part.num_classes for part in found} - {MANY}
     if len(said) > 1:
         raise DataError(f"{name} returned parts of {sorted(said)} classes; train and test must have the same number.")

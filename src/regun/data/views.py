@@ -19,7 +19,6 @@ class Joined(Examples):
     """`parts` one after the other; part k begins at `starts[k]`."""
 
     parts: tuple[Examples, ...]
-    labels: Indices = field(init=False, repr=False)
     num_classes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -27,12 +26,26 @@ class Joined(Examples):
         if len(classes) != 1:
             raise DataError(f"the sets to join have {sorted(classes)} classes; they must have the same number.")
         object.__setattr__(self, "num_classes", classes.pop())
-        object.__setattr__(self, "labels", np.concatenate([part.labels for part in self.parts]))
+
+    @cached_property
+    def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Those of all parts; parts that must read their examples to know them do it when asked."""
+        return np.concatenate([part.labels for part in self.parts])
+
+    def labels_at(self, indices: Indices) -> Indices:
+        found = np.empty(len(indices), dtype=np.int64)
+        owner = self._owner(indices)
+        for k, rows in self._divide(indices).items():
+            found[owner == k] = self.parts[k].labels_at(rows)
+        return found
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
 
     @cached_property
     def starts(self) -> Indices:
         """Where each part begins, and where the last one ends."""
-        return np.cumsum([0, *(len(part.labels) for part in self.parts)])
+        return np.cumsum([0, *(len(part) for part in self.parts)])
 
     @cached_property
     def digest(self) -> str:
@@ -73,18 +86,21 @@ class Joined(Examples):
 
     def _divide(self, indices: Indices) -> dict[int, Indices]:
         """The indices by part, in each part's own numbering."""
-        owner = np.searchsorted(self.starts, indices, side="right") - 1
+        owner = self._owner(indices)
         if len(indices) and (owner.min() < 0 or owner.max() >= len(self.parts)):
-            raise DataError(f"an index is out of range; there are {len(self.labels)} examples.")
+            raise DataError(f"an index is out of range; there are {len(self)} examples.")
         return {int(k): indices[owner == k] - self.starts[k] for k in np.unique(owner)}
+
+    def _owner(self, indices: Indices) -> Indices:
+        """The number of the part that each index belongs to."""
+        return np.searchsorted(self.starts, indices, side="right") - 1
 
     def _merge(self, found: Sequence[Batch], indices: Indices) -> Batch:
         """The parts' batches as one, back in the order of `indices`."""
         rows = torch.from_numpy(indices)
         if len(found) == 1:
             return Batch(found[0].x, found[0].y, rows)
-        owner = np.searchsorted(self.starts, indices, side="right")
-        order = torch.from_numpy(np.argsort(np.argsort(owner, kind="stable"), kind="stable"))
+        order = torch.from_numpy(np.argsort(np.argsort(self._owner(indices), kind="stable"), kind="stable"))
         return Batch(_joined([b.x for b in found], order), torch.cat([b.y for b in found])[order], rows)
 
 
@@ -94,16 +110,24 @@ class Selected(Examples):
 
     examples: Examples
     rows: Indices
-    labels: Indices = field(init=False, repr=False)
     num_classes: int = field(init=False)
 
     def __post_init__(self) -> None:
         rows = np.asarray(self.rows, dtype=np.int64)
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.examples.labels)):
-            raise DataError(f"a selected row is out of range; there are {len(self.examples.labels)} examples.")
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.examples)):
+            raise DataError(f"a selected row is out of range; there are {len(self.examples)} examples.")
         object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "labels", self.examples.labels[rows])
         object.__setattr__(self, "num_classes", self.examples.num_classes)
+
+    @cached_property
+    def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.examples.labels_at(self.rows)
+
+    def labels_at(self, indices: Indices) -> Indices:
+        return self.examples.labels_at(self.rows[indices])
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @cached_property
     def digest(self) -> str:

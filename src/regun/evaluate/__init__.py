@@ -2,14 +2,16 @@
 
 from regun.evaluate.code import judged_by
 from regun.evaluate.estimates import Measure, Metric
-from regun.evaluate.evaluation import METRICS, Evaluation, Gap, describe, evaluate
+from regun.evaluate.evaluation import METRICS, Evaluation, describe, evaluate
 from regun.evaluate.floor import VERDICTS, FloorSummary, NoiseFloor, Verdict, VerdictWords, noise_floor
+from regun.evaluate.influence import Influence, InfluencePart
 from regun.evaluate.intervals import Number
 from regun.evaluate.leakage import AttackResult
 from regun.evaluate.membership import ATTACKS, Attack, Evidence, Scorer
 from regun.evaluate.metrics import spread
-from regun.evaluate.risk import Risk, risk_list, risk_rows
+from regun.evaluate.risk import Exposed, Risk, exposed_list, risk_list, risk_rows
 from regun.evaluate.signals import UNSEEN, Signals, SplitSignals
+from regun.evaluate.verdicts import Gap
 
 __all__ = [
     "ATTACKS",
@@ -20,8 +22,11 @@ __all__ = [
     "AttackResult",
     "Evaluation",
     "Evidence",
+    "Exposed",
     "FloorSummary",
     "Gap",
+    "Influence",
+    "InfluencePart",
     "Measure",
     "Metric",
     "NoiseFloor",
@@ -34,6 +39,7 @@ __all__ = [
     "VerdictWords",
     "describe",
     "evaluate",
+    "exposed_list",
     "judged_by",
     "noise_floor",
     "risk_list",

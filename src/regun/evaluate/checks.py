@@ -16,7 +16,10 @@ from regun.evaluate.signals import SPLITS, UNSEEN, IntArray, Signals, SplitSigna
 
 
 def check_splits(signals: SplitSignals) -> None:
-    """Raise unless there is a forget set and an unseen one, of two examples or more, all with the same classes."""
+    """Raise unless there is a forget set and an unseen one, of two examples or more, all with the same classes.
+
+    One forgotten example is enough: it has a place among the unseen ones.
+    """
     for name in signals:
         if name not in SPLITS:
             raise AuditError(unknown("split", name, SPLITS))
@@ -26,8 +29,8 @@ def check_splits(signals: SplitSignals) -> None:
             "membership is told by comparing forgotten with unseen examples."
         )
     for name, split in signals.items():
-        if name != "retain" and len(split) < 2:
-            raise AuditError(f"the {name} split has {len(split)} example; an attack needs at least 2 on each side.")
+        if name in UNSEEN and len(split) < 2:
+            raise AuditError(f"the {name} split has {len(split)} example; an attack needs at least 2 unseen ones.")
         if split.num_classes != signals["forget"].num_classes:
             raise AuditError(
                 f"the {name} split has {split.num_classes} classes and the forget split "
@@ -43,6 +46,18 @@ def aligned(signals: SplitSignals, other: SplitSignals, who: str) -> dict[str, S
     for name, split in signals.items():
         same_examples(split, other[name], f"the audited model and {who} on {name}")
     return {name: other[name] for name in signals}
+
+
+def judged_sets(signals: SplitSignals, unseen: Sequence[str] | None) -> tuple[str, ...]:
+    """The unseen sets that are judged: those named, or all there are; raise if there is none, or not such a set."""
+    names = tuple(name for name in UNSEEN if name in signals) if unseen is None else tuple(unseen)
+    wrong = [name for name in names if name not in UNSEEN or name not in signals]
+    if wrong or not names or "forget" not in signals:
+        raise AuditError(
+            f"judging needs the forget set and unseen ones; there is {', '.join(signals) or 'nothing'}, and "
+            f"{', '.join(names) or 'no set'} was asked for. Give forget and at least one of {', '.join(UNSEEN)}."
+        )
+    return names
 
 
 def check_distinct(models: Sequence[tuple[str, SplitSignals]], references: Sequence[SplitSignals]) -> None:

@@ -14,11 +14,15 @@ from regun.evaluate.intervals import (
     Number,
     Replicates,
     Resampling,
+    auc_interval,
+    auc_noise,
     bootstrap_mean,
     distance,
+    mean_noise,
     percentile,
     rng,
     share,
+    share_noise,
     told_apart,
 )
 from regun.evaluate.own import at_the_border, check_name, first_line
@@ -40,6 +44,10 @@ class Estimate(Protocol):
         """The value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
         ...
 
+    def noise(self, other: Estimate) -> float | None:
+        """How far two models' values differ by the choice of examples alone, as a deviation; None if not known."""
+        ...
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -52,6 +60,9 @@ class Fixed:
 
     def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
         return Number(self.value)
+
+    def noise(self, other: Estimate) -> None:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +86,9 @@ class PerExample:
         used = bootstrap_mean(self.values, how.resamples, rng(how.seed, name)) if own else drawn
         return percentile(float(self.values.mean()), used, how.level, self.scale)
 
+    def noise(self, other: Estimate) -> float | None:
+        return self.scale * mean_noise(self.values, other.values) if isinstance(other, PerExample) else None
+
 
 @dataclass(frozen=True, eq=False)
 class Share:
@@ -91,6 +105,33 @@ class Share:
 
     def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
         return share(float(self.hits.mean()), len(self.hits), how.level)
+
+    def noise(self, other: Estimate) -> float | None:
+        return 100.0 * share_noise(self.hits, other.hits) if isinstance(other, Share) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """The AUC of members' scores against those of non-members, in percent; sorted when asked, to hold no more."""
+
+    members: FloatArray
+    nonmembers: FloatArray
+
+    @property
+    def value(self) -> float:
+        return 100.0 * float(self._contrast().auc()[0])
+
+    def replicates(self) -> None:
+        return None
+
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+        return auc_interval(self._contrast(), how.level)
+
+    def noise(self, other: Estimate) -> float | None:
+        return auc_noise(self._contrast(), other._contrast()) if isinstance(other, Ranked) else None
+
+    def _contrast(self) -> Contrast:
+        return Contrast.of(self.members, self.nonmembers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +159,9 @@ class Apart:
         apart = told_apart(float(self.contrast.advantage()[0]), *sizes, how.level)
         return distance(self._distance, drawn, apart, how.level)
 
+    def noise(self, other: Estimate) -> None:
+        return None
+
 
 Found = Estimate | npt.NDArray[Any] | float | None
 """What a metric may return: a number; an array of one value an example, whose mean is the number; an array of True and
@@ -132,7 +176,8 @@ class Metric:
 
     What is left out comes from the name and the function's docstring. The number's gap is its difference from Retrain's
     own, `measure(retrain, retrain)`; a `distance` to Retrain is its own gap. A metric that has `terms` in place of a
-    function is the mean of the gaps of the numbers they name.
+    function is the mean of the gaps of the numbers they name. `utility` is said of numbers about examples that stay or
+    that nobody saw: being like Retrain in them is no evidence of forgetting, and needs none.
     """
 
     name: str
@@ -142,6 +187,7 @@ class Metric:
     good: str = "Retrain's value"
     measure: Measure | None = field(default=None, compare=False, repr=False, kw_only=True)
     distance: bool = field(default=False, kw_only=True)
+    utility: bool = field(default=False, kw_only=True)
     terms: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -158,7 +204,7 @@ class Metric:
             return self._estimate(self.measure(splits, retrain))
 
     def _estimate(self, found: Found) -> Estimate | None:
-        if found is None or isinstance(found, Fixed | PerExample | Share | Apart):
+        if found is None or isinstance(found, Fixed | PerExample | Share | Ranked | Apart):
             return found
         values = np.asarray(found)
         if values.ndim > 1 or not values.size or values.dtype.kind not in "biuf" or not np.isfinite(values).all():

@@ -9,24 +9,27 @@ from typing import Any
 import numpy as np
 
 from regun.errors import AuditError, unknown
-from regun.evaluate.checks import aligned, check_distinct, check_never_trained_on, check_splits, choose
-from regun.evaluate.claims import claims
+from regun.evaluate.checks import check_never_trained_on, choose, judged_sets
+from regun.evaluate.claims import GROUP, Basis, claims, findings
 from regun.evaluate.estimates import Estimate, Measure, Metric, Share
 from regun.evaluate.floor import NoiseFloor, Verdict, floor_of
+from regun.evaluate.influence import Influence
 from regun.evaluate.intervals import LEVEL, Number, Resampling, auc_interval, replicate
 from regun.evaluate.leakage import (
     STATISTICS,
     AttackResult,
     AttackRun,
-    Lineup,
     attack_metrics,
     attack_result,
+    number_name,
     offline_a,
-    run_attacks,
 )
 from regun.evaluate.membership import ATTACKS, Attack, Scorer
-from regun.evaluate.metrics import BUILT_IN, differences, measured, own_values
+from regun.evaluate.metrics import BUILT_IN, measured, own_values
+from regun.evaluate.parties import Parties
+from regun.evaluate.risk import Exposed, exposed_list
 from regun.evaluate.signals import UNSEEN, SplitSignals
+from regun.evaluate.verdicts import Distances, Gap
 
 METRICS: dict[str, Metric] = BUILT_IN | {
     name: metric
@@ -35,17 +38,6 @@ METRICS: dict[str, Metric] = BUILT_IN | {
     for name, metric in attack_metrics(attack, against).items()
 }
 """Every number that regun itself can give, by name."""
-
-
-@dataclass(frozen=True)
-class Gap:
-    """The distance of one number to Retrain's, next to how far retrained models are from each other."""
-
-    value: float
-    floor_mean: float | None = None
-    floor_largest: float | None = None
-    floor_limit: float | None = None
-    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -58,14 +50,28 @@ class Evaluation:
     gaps: Mapping[str, Gap]
     flags: tuple[str, ...]
     claims: tuple[str, ...]
+    """What the audit can and cannot say, whatever it found."""
     settings: Mapping[str, Any]
     metrics: Mapping[str, Metric] = field(default_factory=dict[str, Metric])
     """What people are told about the numbers that are not in METRICS: those of the user's attacks and metrics."""
+    before: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    """The numbers of the model before unlearning, where it is known."""
+    influence: Influence | None = None
+    """What is left of the forgotten records' influence, where models that never saw them are known too."""
+    exposed: tuple[Exposed, ...] = ()
+    """The retained examples that unlearning exposed most."""
+    findings: tuple[str, ...] = ()
+    """What was found, in sentences: influence left, what the loss attack sees and could have seen, harm to others."""
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict on Gap RFTP (on its validation form where there is no test split); None without a noise floor."""
         return next((self.gaps[name].verdict for name in ("gap_rftp", "gap_rfvp") if name in self.gaps), None)
+
+    @property
+    def worst(self) -> str | None:
+        """The part that decides the verdict: a number's name, or `influence`."""
+        return next((self.gaps[name].worst for name in ("gap_rftp", "gap_rfvp") if name in self.gaps), None)
 
     def values(self) -> dict[str, float]:
         """The numbers without their intervals."""
@@ -86,6 +92,10 @@ class Evaluation:
             "claims": list(self.claims),
             "settings": dict(self.settings),
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
+            "before": {name: number.to_json() for name, number in self.before.items()},
+            "influence": self.influence.to_json() if self.influence else None,
+            "exposed": [asdict(one) for one in self.exposed],
+            "findings": list(self.findings),
         }
 
     @classmethod
@@ -98,7 +108,11 @@ class Evaluation:
             flags=tuple(value["flags"]),
             claims=tuple(value["claims"]),
             settings=dict(value["settings"]),
-            metrics={name: Metric(**parts) for name, parts in value.get("metrics", {}).items()},
+            metrics={name: Metric(**parts) for name, parts in value["metrics"].items()},
+            before={name: Number(*parts) for name, parts in value["before"].items()},
+            influence=Influence.from_json(value["influence"]) if value["influence"] else None,
+            exposed=tuple(Exposed(**one) for one in value["exposed"]),
+            findings=tuple(value["findings"]),
         )
 
 
@@ -119,6 +133,9 @@ def evaluate(
     retrain: SplitSignals | None = None,
     references: Sequence[SplitSignals] = (),
     *,
+    before: SplitSignals | None = None,
+    outs: Sequence[SplitSignals] = (),
+    unseen: Sequence[str] | None = None,
     attacks: Sequence[str | Attack | Scorer] | None = None,
     metrics: Sequence[str | Metric | Measure] = (),
     bootstrap: int = 1000,
@@ -131,47 +148,84 @@ def evaluate(
     """Every number an audit can give from what the models said.
 
     `signals` maps split names (forget, one of test / heldout / val, and what else there is of retain, test, heldout,
-    val) to the audited model's `Signals`; `retrain` and each of `references` hold the same splits. `attacks` are those
-    to run (default: all that can), `metrics` are further numbers; both by name, as `file.py:function` or as functions.
-    `trained_on` may give, for each reference, the ids it trained on. `bootstrap` resamples make the intervals; 0: none.
+    val) to the audited model's `Signals`; `retrain` and each of `references` hold the same splits. `before` is the
+    model before unlearning: without it nobody knows what the tests could have seen. `outs` are further models that saw
+    neither forgotten nor unseen examples, such as short trainings; they serve where no retrained ones do. `unseen` are
+    the sets that are judged (default: all there are; leave out one that the method trained towards).
+
+    `attacks` are those to run (default: all that can), `metrics` are further numbers; both by name, as
+    `file.py:function` or as functions. `trained_on` may give, for each reference, the ids it trained on. `bootstrap`
+    resamples make the intervals; 0: none.
     """
     how = Resampling(bootstrap, seed, level)
-    target, truth, others = _lineups(signals, retrain, references)
-    check_never_trained_on(signals["forget"].indices, trained_on, len(others))
-    chosen, measures = choose(attacks, metrics, len(others), "val" in signals)
+    parties = Parties.of(signals, retrain, references, before)
+    judged = judged_sets(signals, unseen)
+    check_never_trained_on(signals["forget"].indices, trained_on, len(references))
+    chosen, measures = choose(attacks, metrics, len(references), "val" in signals)
     a = offline_a(references) if rmia_a is None else rmia_a
-    ours = run_attacks(chosen, target, others, a, seed)
-    theirs = run_attacks(chosen, truth, others, a, seed) if truth else []
+    ours, theirs, past = (
+        parties.attacked(who, chosen, a, seed) for who in (parties.target, parties.truth, parties.past)
+    )
     bars = {run.name: auc_interval(run.contrast, level) for run in theirs}
-    found = measured(measures, target.splits, truth.splits if truth else None)
-    numbers, results = _with_intervals(found, ours, bars, target.sizes(), how)
-    retrained = own_values(measures, truth.splits) if truth else {}
+    found = measured(measures, signals, retrain)
+    numbers, results = _with_intervals(found, ours, bars, parties.target.sizes(), how)
+    knew = _before(parties, past, measures, how)
+    left = parties.influence([*parties.never, *([] if parties.never else outs)], judged, seed)
+    retrained = own_values(measures, retrain) if retrain is not None else {}
     retrained |= {name: value for run in theirs for name, value in run.values().items()}
-    if floor is True:
-        floor = floor_of([truth, *others], chosen, measures, seed) if truth and len(others) >= 2 else False
-    gaps = _gaps(numbers, retrained, measures, floor or None) if truth else {}
+    if floor is True and parties.truth is not None and len(references) >= 2:
+        floor = floor_of([parties.truth, *parties.others], chosen, measures, seed)
+    noise = floor if isinstance(floor, NoiseFloor) else None
+    gaps = Distances.of(numbers, knew, retrained, measures, judged, left).gaps(noise) if retrain is not None else {}
     numbers |= {m.name: Number(gaps[m.name].value) for m in measures if m.terms and m.name in gaps}
+    numbers |= {"influence_left": left.share} if left is not None and left.known else {}
+    basis = Basis(
+        splits=tuple(signals),
+        judged=judged,
+        retrain=retrain is not None,
+        references=len(references),
+        floor=noise is not None,
+        numbers=numbers,
+        before=knew,
+        influence=left,
+        group=_group(ours, judged),
+    )
     return Evaluation(
         numbers=numbers,
         attacks=results,
         retrain=retrained,
         gaps=gaps,
         flags=tuple(_flag(result, bars.get(name)) for name, result in results.items() if result.over_forgetting),
-        claims=claims(signals, truth is not None, len(others), bool(floor)),
-        settings={"bootstrap": bootstrap, "seed": seed, "level": level, "references": len(others), "rmia_a": a},
+        claims=claims(basis),
+        settings={"bootstrap": bootstrap, "seed": seed, "level": level, "references": len(references), "rmia_a": a},
         metrics=_described(numbers, found, ours, measures),
+        before=knew,
+        influence=left,
+        exposed=tuple(exposed_list(signals, before, against=judged[0])) if before and "retain" in signals else (),
+        findings=findings(basis),
     )
 
 
-def _lineups(
-    signals: SplitSignals, retrain: SplitSignals | None, references: Sequence[SplitSignals]
-) -> tuple[Lineup, Lineup | None, list[Lineup]]:
-    check_splits(signals)
-    truth = Lineup.of(aligned(signals, retrain, "Retrain")) if retrain is not None else None
-    others = [Lineup.of(aligned(signals, reference, f"reference {k}")) for k, reference in enumerate(references)]
-    known = [("the audited model", signals)] + ([("Retrain", retrain)] if retrain is not None else [])
-    check_distinct(known, references)
-    return Lineup.of(signals), truth, others
+def _group(runs: Sequence[AttackRun], judged: Sequence[str]) -> dict[str, Number]:
+    """The AUC of the loss attack against each judged set, with intervals that hold all at once in 95 % of cases."""
+    level = 1 - (1 - LEVEL) / len(judged)
+    loss = [run for run in runs if run.attack.name == GROUP and run.against in judged]
+    return {run.against: auc_interval(run.contrast, level) for run in loss}
+
+
+def _before(
+    parties: Parties, runs: Sequence[AttackRun], metrics: Sequence[Metric], how: Resampling
+) -> dict[str, Number]:
+    """The numbers of the model before unlearning, with the intervals that need no resamples."""
+    if parties.past is None:
+        return {}
+    plain, nothing = replace(how, resamples=0), np.empty(0)
+    found = measured(metrics, parties.past.splits, parties.truth.splits if parties.truth else None)
+    numbers = {name: estimate.number(name, nothing, plain) for name, estimate in found.items()}
+    for run in runs:
+        numbers |= {name: Number(value) for name, value in run.values().items()}
+        numbers[number_name(run.attack.name, "auc", run.against)] = auc_interval(run.contrast, how.level)
+    return numbers
 
 
 def _with_intervals(
@@ -201,20 +255,6 @@ def _described(
     for run in runs:
         known |= attack_metrics(run.attack, run.against)
     return {name: known[name] for name in numbers if known[name] != METRICS.get(name)}
-
-
-def _gaps(
-    numbers: Mapping[str, Number], retrain: Mapping[str, float], metrics: Sequence[Metric], floor: NoiseFloor | None
-) -> dict[str, Gap]:
-    """The distance to Retrain of every number that has one, and the named gaps; each with its floor."""
-    gaps: dict[str, Gap] = {}
-    for name, value in differences({n: number.value for n, number in numbers.items()}, retrain, metrics).items():
-        if floor is None or name not in floor.values:
-            gaps[name] = Gap(value)
-        else:
-            noise = floor.summary(name)
-            gaps[name] = Gap(value, noise.mean, noise.largest, noise.limit, noise.verdict(value))
-    return gaps
 
 
 def _flag(found: AttackResult, retrain: Number | None) -> str:

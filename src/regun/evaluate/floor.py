@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from regun.errors import AuditError
 from regun.evaluate.checks import aligned, check_distinct, check_splits, choose
-from regun.evaluate.estimates import Measure, Metric
-from regun.evaluate.leakage import Lineup, offline_a, run_attacks
+from regun.evaluate.estimates import Estimate, Measure, Metric
+from regun.evaluate.leakage import Lineup, number_name, offline_a, run_attacks
 from regun.evaluate.membership import Attack, Scorer
-from regun.evaluate.metrics import differences, measured, own_values, spread
+from regun.evaluate.metrics import differences, measured, spread
 from regun.evaluate.signals import SplitSignals
 
-Verdict = Literal["inside", "edge", "outside"]
-"""Where a gap lies: inside the noise floor, at its edge, or outside it. A fourth, that the test cannot tell, comes with
-the power of the test: whether it would have told the model before unlearning apart."""
+Verdict = Literal["inside", "outside", "cannot tell"]
+"""Whether a model can be told from retrained ones: it cannot, it can, or the test says nothing, since it does not tell
+the model before unlearning from them either."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,23 @@ class VerdictWords:
 
 VERDICTS: dict[Verdict, VerdictWords] = {
     "inside": VerdictWords(
-        "inside", "inside the noise floor", "two retrained models were at least as far from each other"
+        "inside",
+        "inside the noise floor",
+        "no farther off than a retrained model would be, by a test that does tell the model before unlearning",
     ),
-    "edge": VerdictWords(
-        "at edge",
-        "at the edge of the noise floor",
-        "farther off than any two retrained models here, but with so few models that can happen to a retrained one",
+    "cannot tell": VerdictWords(
+        "cannot tell",
+        "not to be told by the noise floor",
+        "no farther off than a retrained model would be, but neither is the model before unlearning, or it is not "
+        "known, so that shows nothing",
     ),
     "outside": VerdictWords(
         "outside", "outside the noise floor", "farther off than a retrained model would be, given how they differ"
     ),
 }
 """The words of the verdict, the good one first: the only ones in which tables, pages and the docs say it."""
+CHANCE = 0.05
+"""Of a retrained model to be called outside."""
 
 
 @dataclass(frozen=True)
@@ -57,37 +62,55 @@ class FloorSummary:
     limit: float
 
     def verdict(self, gap: float) -> Verdict:
-        """Inside the largest difference seen, between it and the limit, or beyond both."""
-        if gap <= self.largest:
-            return "inside"
-        return "edge" if gap <= self.limit else "outside"
+        """Whether the gap is within the limit; what that is worth, the model before unlearning must show."""
+        return "inside" if gap <= self.limit else "outside"
 
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """Differences between pairs of `models` retrained models, by metric; one value for each unordered pair."""
+    """Differences between pairs of `models` retrained models, by metric; one value for each unordered pair.
+
+    `examples` is how far apart a pair is by the choice of examples alone, as a deviation, where that is known: of many
+    examples it is known far better than what few models say of themselves.
+    """
 
     models: int
     values: Mapping[str, tuple[float, ...]]
+    examples: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def summary(self, name: str) -> FloorSummary:
-        """limit = mean + t_{models-1, 0.975} * sd * sqrt(1 + 1/models) over the pairs, and never below the largest.
+    def summary(self, name: str, looks: int = 1) -> FloorSummary:
+        """Mean, largest, and the limit that a retrained model keeps to in 95 % of cases, of `looks` at once.
 
-        A Student prediction limit for one more pair; the pairs share models, hence the degrees of freedom of models.
+        With chance 5 % / looks, t and z the two-sided quantiles of Student's distribution of models - 1 degrees of
+        freedom and of the normal, v the mean square of the pairs and e what examples alone make of them,
+
+            limit^2 = z^2 e^2 + t^2 max(0, v - e^2)
+
+        and, where e is not known, a Student prediction limit for one more pair, mean + t sd sqrt(1 + 1 / models); the
+        pairs share models, hence the degrees of freedom of models. No limit is below the largest.
         """
         if name not in self.values:
             raise AuditError(f"the noise floor has no {name!r}; it has {', '.join(sorted(self.values))}.")
-        pairs, largest = self.values[name], max(self.values[name])
+        pairs, tail = self.values[name], CHANCE / looks / 2
         mean, deviation = spread(pairs)
-        reach = float(stdtrit(self.models - 1, 0.975)) * (deviation or 0.0) * math.sqrt(1 + 1 / self.models)
-        return FloorSummary(mean, largest, max(largest, mean + reach))
+        student = float(stdtrit(self.models - 1, 1 - tail))
+        by_examples = self.examples.get(name)
+        if by_examples is None:
+            limit = mean + student * (deviation or 0.0) * math.sqrt(1 + 1 / self.models)
+        else:
+            square = math.fsum(v * v for v in pairs) / len(pairs)
+            shifts = max(0.0, square - by_examples**2)
+            limit = math.hypot(float(ndtri(1 - tail)) * by_examples, student * math.sqrt(shifts))
+        return FloorSummary(mean, max(pairs), max(*pairs, limit))
 
     def to_json(self) -> dict[str, Any]:
-        return {"models": self.models, "values": {name: list(pairs) for name, pairs in self.values.items()}}
+        values = {name: list(pairs) for name, pairs in self.values.items()}
+        return {"models": self.models, "values": values, "examples": dict(self.examples)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NoiseFloor:
-        return cls(int(value["models"]), {name: tuple(pairs) for name, pairs in value["values"].items()})
+        values = {name: tuple(pairs) for name, pairs in value["values"].items()}
+        return cls(int(value["models"]), values, dict(value["examples"]))
 
 
 def noise_floor(
@@ -120,22 +143,48 @@ def floor_of(models: Sequence[Lineup], attacks: Sequence[Attack], metrics: Seque
         )
     free = [attack for attack in attacks if not attack.uses_references]
     bound = [a for a in attacks if a.uses_references and a.references <= len(models) - 2]
-    alone = [_attacked(free, model, (), 1.0, seed) for model in models]
-    own = [own_values(metrics, model.splits) for model in models]
+    own = [metric for metric in metrics if not metric.distance]
+    alone = [
+        _attacked(free, model, (), 1.0, seed).joined(measured(own, model.splits, model.splits)) for model in models
+    ]
     values: dict[str, list[float]] = {}
+    noises: dict[str, list[float]] = {}
     for i, j in combinations(range(len(models)), 2):
         rest = [model for k, model in enumerate(models) if k not in (i, j)]
         a = offline_a([model.splits for model in rest])
-        left, right = (alone[k] | _attacked(bound, models[k], rest, a, seed) for k in (i, j))
-        left |= {name: e.value for name, e in measured(metrics, models[i].splits, models[j].splits).items()}
-        for name, value in differences(left, right | own[j], metrics).items():
+        left, right = (alone[k].and_of(_attacked(bound, models[k], rest, a, seed)) for k in (i, j))
+        left = left.joined(measured(metrics, models[i].splits, models[j].splits))
+        for name, value in differences(left.values, right.values, metrics).items():
             values.setdefault(name, []).append(value)
-    return NoiseFloor(len(models), {name: tuple(pairs) for name, pairs in values.items()})
+        for name, noise in left.noise(right).items():
+            noises.setdefault(name, []).append(noise)
+    examples = {name: math.sqrt(math.fsum(v * v for v in found) / len(found)) for name, found in noises.items()}
+    return NoiseFloor(len(models), {name: tuple(pairs) for name, pairs in values.items()}, examples)
 
 
-def _attacked(
-    attacks: Sequence[Attack], target: Lineup, references: Sequence[Lineup], a: float, seed: int
-) -> dict[str, float]:
+@dataclass(frozen=True, eq=False)
+class _Figures:
+    """The numbers of one model by name, and those of them that know their examples."""
+
+    values: Mapping[str, float]
+    estimates: Mapping[str, Estimate]
+
+    def joined(self, found: Mapping[str, Estimate]) -> _Figures:
+        values = {name: estimate.value for name, estimate in found.items()}
+        return _Figures({**self.values, **values}, {**self.estimates, **found})
+
+    def and_of(self, other: _Figures) -> _Figures:
+        return _Figures({**self.values, **other.values}, {**self.estimates, **other.estimates})
+
+    def noise(self, other: _Figures) -> dict[str, float]:
+        """By how much the numbers of two models differ by the choice of examples, as deviations."""
+        pairs = {name: (self.estimates[name], other.estimates.get(name)) for name in self.estimates}
+        found = {name: one.noise(two) for name, (one, two) in pairs.items() if two is not None}
+        return {name: noise for name, noise in found.items() if noise is not None}
+
+
+def _attacked(attacks: Sequence[Attack], target: Lineup, references: Sequence[Lineup], a: float, seed: int) -> _Figures:
     """Every statistic of every attack on the target, by name, in percent."""
     runs = run_attacks(attacks, target, references, a, seed)
-    return {name: value for run in runs for name, value in run.values().items()}
+    values = {name: value for run in runs for name, value in run.values().items()}
+    return _Figures(values, {number_name(run.attack.name, "auc", run.against): run.ranked for run in runs})

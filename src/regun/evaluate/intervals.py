@@ -141,12 +141,36 @@ def auc_interval(contrast: Contrast, level: float = LEVEL) -> Number:
     any weights, D ~ Dirichlet(1, ..., 1, 3/4) over members and W over non-members. It is the (1 - level)/2 quantile of
     sum_ij D_i W_j psi_ij (psi_ij = 1 where member i beats non-member j, 1/2 for a tie), read from the Beta distribution
     of the same mean and variance. The high end: the same from the other side. With many examples it is DeLong's.
+
+    A single example has a place among those of the other kind. Had the model never seen it, every place would be as
+    likely, and `level` of the time it would lie in the middle: its interval is that region turned around, and holds 50
+    just then.
     """
     m, n = len(contrast.members), len(contrast.nonmembers)
     members, nonmembers, ties = contrast.wins()
+    if min(m, n) == 1:
+        place, reach = 100.0 * float(members.sum()) / (m * n), 50.0 * level
+        return Number(place, max(0.0, place - reach), min(100.0, place + reach))
     lost = n - members, m - nonmembers
     low, high = _ends(_weighted_auc(members, nonmembers, ties), _weighted_auc(*lost, ties), level)
     return Number(100.0 * (float(members.sum()) / (m * n)), low, high)
+
+
+def auc_noise(one: Contrast, other: Contrast) -> float:
+    """The deviation of the difference of two models' AUCs on the same examples, in percent, over examples (DeLong)."""
+    pairs = zip(one.placements(), other.placements(), strict=True)
+    return 100.0 * math.sqrt(math.fsum(float((a - b).var()) / len(a) for a, b in pairs))
+
+
+def mean_noise(one: FloatArray, other: FloatArray) -> float:
+    """The same of the difference of two means of one value an example."""
+    return float((one - other).std()) / math.sqrt(len(one))
+
+
+def share_noise(one: FloatArray, other: FloatArray) -> float:
+    """The same of two shares of hits; one example more that they differ on, since that they agree on all these does not
+    mean that they always do."""
+    return math.hypot(mean_noise(one, other), 1.0 / len(one))
 
 
 def _weighted_auc(members: FloatArray, nonmembers: FloatArray, ties: int) -> tuple[float, float]:

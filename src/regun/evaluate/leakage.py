@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regun.evaluate.estimates import Metric
+from regun.evaluate.estimates import Metric, Ranked
 from regun.evaluate.intervals import (
     Number,
     Replicates,
@@ -96,13 +96,15 @@ class Lineup:
 
 @dataclass(frozen=True, eq=False)
 class AttackRun:
-    """The scores one attack gave to the forgotten examples (members) and to one unseen split."""
+    """The scores one attack gave to the forgotten examples (members) and to one unseen split.
+
+    `hits` says of members and of non-members whom a cross-fitted threshold judges rightly; None of a single member.
+    """
 
     attack: Attack
     against: str
     contrast: Contrast
-    member_hits: FloatArray
-    nonmember_hits: FloatArray
+    hits: tuple[FloatArray, FloatArray] | None
 
     @property
     def name(self) -> str:
@@ -110,17 +112,20 @@ class AttackRun:
         return number_name(self.attack.name, "", self.against)
 
     @property
-    def balanced_accuracy(self) -> float:
-        return float(self.member_hits.mean() + self.nonmember_hits.mean()) / 2.0
+    def ranked(self) -> Ranked:
+        """The AUC, as an estimate."""
+        return Ranked(*self.contrast.scores())
 
     def replicates(self) -> Replicates:
         return lambda weights: self.contrast.statistics(weights["forget"], weights[self.against])
 
     def values(self) -> dict[str, float]:
         """Every statistic by its full name, in percent."""
-        numbers = [*self.contrast.statistics()[:, 0], self.balanced_accuracy]
+        numbers = [*self.contrast.statistics()[:, 0]]
+        if self.hits is not None:
+            numbers.append((self.hits[0].mean() + self.hits[1].mean()) / 2.0)
         names = [number_name(self.attack.name, statistic, self.against) for statistic in STATISTICS]
-        return {name: 100.0 * float(value) for name, value in zip(names, numbers, strict=True)}
+        return {name: 100.0 * float(value) for name, value in zip(names, numbers, strict=False)}
 
 
 @dataclass(frozen=True)
@@ -134,21 +139,23 @@ class AttackResult:
     auc: Number
     tpr1: Number
     tpr01: Number
-    bacc: Number
+    bacc: Number | None
     advantage: Number
     roc: tuple[tuple[float, float], ...]
     over_forgetting: bool
 
     def numbers(self) -> dict[str, Number]:
         """Every statistic by its full name."""
-        return {number_name(self.attack, name, self.against): getattr(self, name) for name in STATISTICS}
+        found = {number_name(self.attack, name, self.against): getattr(self, name) for name in STATISTICS}
+        return {name: number for name, number in found.items() if number is not None}
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {name: getattr(self, name).to_json() for name in STATISTICS}
+        numbers = {name: getattr(self, name) for name in STATISTICS}
+        return asdict(self) | {name: number and number.to_json() for name, number in numbers.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> AttackResult:
-        fields: dict[str, Any] = {name: Number(*value[name]) for name in STATISTICS}
+        fields: dict[str, Any] = {name: value[name] and Number(*value[name]) for name in STATISTICS}
         fields["roc"] = tuple((float(x), float(y)) for x, y in value["roc"])
         return cls(**{**value, **fields})
 
@@ -178,8 +185,9 @@ def run_attacks(
         members = by_split.pop("forget")
         for against, nonmembers in by_split.items():
             if not (attack.population and against == "val"):
-                hits = cross_fitted_hits(members, nonmembers, rng(seed, "folds", against))
-                found.append(AttackRun(attack, against, Contrast.of(members, nonmembers), *hits))
+                several = len(members) > 1
+                hits = cross_fitted_hits(members, nonmembers, rng(seed, "folds", against)) if several else None
+                found.append(AttackRun(attack, against, Contrast.of(members, nonmembers), hits))
     return found
 
 
@@ -198,7 +206,7 @@ def attack_result(run: AttackRun, drawn: FloatArray, retrain_auc: Number | None,
         auc=auc,
         tpr1=share_above_bar(tpr1, drawn[1], m, level),
         tpr01=share_above_bar(tpr01, drawn[2], m, level),
-        bacc=balanced_share(run.member_hits, run.nonmember_hits, level),
+        bacc=balanced_share(*run.hits, level) if run.hits else None,
         advantage=distance(advantage, drawn[3], told_apart(advantage, m, n, level), level),
         roc=tuple((100.0 * float(x), 100.0 * float(y)) for x, y in zip(fpr, tpr, strict=True)),
         over_forgetting=over_forgetting(auc, retrain_auc),

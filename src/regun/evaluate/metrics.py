@@ -8,11 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from regun.errors import AuditError, unknown
-from regun.evaluate.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Share
+from regun.evaluate.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Ranked, Share
 from regun.evaluate.intervals import Number, Resampling
 from regun.evaluate.own import name_of
 from regun.evaluate.roc import Contrast
-from regun.evaluate.signals import SPLITS, UNSEEN, FloatArray, Signals, SplitSignals, row_blocks, same_examples
+from regun.evaluate.signals import (
+    LOG_FLOOR,
+    SPLITS,
+    UNSEEN,
+    FloatArray,
+    Signals,
+    SplitSignals,
+    row_blocks,
+    same_examples,
+)
 from regun.plugins import find_function
 
 WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "validation", "heldout": "held-out"}
@@ -45,6 +54,7 @@ def _accuracy_on(split: str) -> Metric:
         f"{WORDS[split]} examples classified rightly",
         good.get(split, "high, and not below Retrain's"),
         measure=measure,
+        utility=split != "forget",
     )
 
 
@@ -84,6 +94,7 @@ def _divergence_on(split: str) -> Metric:
         "0; as low as between two retrained models",
         measure=measure,
         distance=True,
+        utility=split != "forget",
     )
 
 
@@ -135,6 +146,38 @@ def _confidence_distances(against: str) -> Iterator[Metric]:
     )
 
 
+def _exposure(against: str) -> Metric:
+    """What the loss gives away of the examples that stay."""
+
+    def measure(splits: SplitSignals, retrain: SplitSignals | None) -> Found:
+        if not {"retain", against} <= splits.keys():
+            return None
+        return Ranked(*(np.maximum(splits[name].true_log_prob, LOG_FLOOR) for name in ("retain", against)))
+
+    where = "" if against == UNSEEN[0] else f" ({WORDS[against]})"
+    return Metric(
+        f"retain_auc{'' if against == UNSEEN[0] else f'_{against}'}",
+        f"retain AUC{where}",
+        "%",
+        f"loss attack on those who stay: the chance that a retained example looks more like a member than a "
+        f"{WORDS[against]} example",
+        "not above what it was before unlearning",
+        measure=measure,
+        utility=True,
+    )
+
+
+def _left() -> Metric:
+    return Metric(
+        "influence_left",
+        "influence left",
+        "%",
+        "what is left of the influence that forgotten examples had on the model before unlearning, each compared with "
+        "what models that never saw it say of it",
+        "0; forgotten where its upper bound is below 50",
+    )
+
+
 def _gaps() -> Iterator[Metric]:
     rftp = "mean distance to Retrain over retain, forget and test accuracy and RMIA AUC"
     tp = "mean distance to Retrain over test accuracy and RMIA AUC"
@@ -156,6 +199,8 @@ BUILT_IN: dict[str, Metric] = {
         *_entropies(),
         *map(_divergence_on, SPLITS),
         *(metric for against in UNSEEN for metric in _confidence_distances(against)),
+        *map(_exposure, UNSEEN),
+        _left(),
         *_gaps(),
     )
 }

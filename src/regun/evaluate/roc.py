@@ -59,6 +59,21 @@ class Contrast:
         beaten_by = len(self.members) - (lower + upper) / 2.0
         return (self.below + self.upto) / 2.0, beaten_by, int((self.upto - self.below).sum())
 
+    def placements(self) -> tuple[FloatArray, FloatArray]:
+        """The share of non-members that each member beats, and of members that beat each non-member, as given."""
+        members, nonmembers, _ = self.wins()
+        return self._as_given(members / len(nonmembers), nonmembers / len(members))
+
+    def scores(self) -> tuple[FloatArray, FloatArray]:
+        """The scores of members and of non-members, as given."""
+        return self._as_given(self.members, self.nonmembers)
+
+    def _as_given(self, members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        given = np.empty(len(members)), np.empty(len(nonmembers))
+        given[0][self.member_order] = members
+        given[1][self.nonmember_order] = nonmembers
+        return given
+
     def advantage(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
         """max |F_members - F_nonmembers|, for each resample: the Kolmogorov-Smirnov distance, too."""
         return _Drawn(self, members, nonmembers).advantage()

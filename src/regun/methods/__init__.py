@@ -2,5 +2,17 @@
 
 from regun.methods._catalogue import Method, get_method, method_names, read_method
 from regun.methods._contract import Choice, Needs, Range, Work
+from regun.methods._told import Teacher, as_teacher
 
-__all__ = ["Choice", "Method", "Needs", "Range", "Work", "get_method", "method_names", "read_method"]
+__all__ = [
+    "Choice",
+    "Method",
+    "Needs",
+    "Range",
+    "Teacher",
+    "Work",
+    "as_teacher",
+    "get_method",
+    "method_names",
+    "read_method",
+]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from regun.code import code_digest
 from regun.errors import RegunError, SettingsError, unknown
-from regun.methods._contract import Needs, Search, Work
+from regun.methods._contract import Needs, Ranges, Work
 from regun.models.calls import counting
 from regun.plugins import find_function, find_module, guarded
 from regun.seeds import digest, isolated
@@ -39,13 +39,15 @@ class Method:
     config: type[Any] = NoSettings
     needs: Needs = field(default_factory=Needs)
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    search: Search = field(default_factory=dict[str, Any])
+    search: Ranges = field(default_factory=dict[str, Any])
     source: str | None = None
     work: Callable[[Any, int, int], Work] | None = None
     tradeoff: Mapping[str, Any] | None = None
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
     trains_anew: bool = False
     """Whether it trains from scratch, and so sees the data as the base's training did."""
+    required: tuple[str, ...] = ()
+    """Settings that have no default which would mean anything: they must be said, by the user or by the base."""
     own_needs: Callable[[Any], Needs] | None = None
     """What given settings need, where that depends on them; `needs` is then what some settings need."""
     runs: "Callable[[Any], Sequence[tuple[Method, Any]]] | None" = None
@@ -82,6 +84,9 @@ class Method:
         if preset is not None and preset not in self.presets:
             raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
         under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
+        unsaid = [name for name in self.required if name not in under and name not in values]
+        if unsaid:
+            raise SettingsError([_unsaid(self, unsaid)])
         return bind(self.config, values, self.name, bind(self.config, under, self.name))
 
     def describe(self, config: Any) -> dict[str, Any]:
@@ -90,6 +95,17 @@ class Method:
         if self.runs is not None:
             code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
         return {"name": self.name, "config": to_json(config), "code": code}
+
+
+def _unsaid(method: Method, names: Sequence[str]) -> str:
+    example = ",".join(f"{name}=..." for name in method.required)
+    return (
+        f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
+        f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
+        f"weight_decay, schedule, ...), in Python also recipe=...; or name a preset: "
+        f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
+    )
 
 
 def _own_code(name: str) -> str:
@@ -152,6 +168,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         work=getattr(module, "work", None),
         tradeoff=getattr(module, "TRADEOFF", None),
         trains_anew=getattr(module, "TRAINS_ANEW", False),
+        required=getattr(module, "REQUIRED", ()),
         own_needs=getattr(module, "needs", None),
         runs=getattr(module, "runs", None),
     )

@@ -12,18 +12,25 @@ class Needs:
     retain: bool = True
     heldout: bool = False
     fresh_model: bool = False
+    heldout_helps: bool = False
+    """Whether held-out examples are used where there are some."""
+
+    @property
+    def looks(self) -> bool:
+        """Whether the method may look at held-out examples; then these are no fair judges of what it makes."""
+        return self.heldout or self.heldout_helps
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Search: one of these values."""
+    """Searched: one of these values."""
 
     values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Range:
-    """Search: a number between `low` and `high`, on a logarithmic scale if `log`."""
+    """Searched: a number between `low` and `high`, on a logarithmic scale if `log`."""
 
     low: float
     high: float
@@ -53,7 +60,7 @@ def paired_passes(epochs: int, forget: int, retain: int, batches: tuple[int, int
     return Work(steps, round(steps * (forget / first + retain / second)))
 
 
-Search = Mapping[str, Mapping[str, Choice | Range]]
+Ranges = Mapping[str, Mapping[str, Choice | Range]]
 
 RESNET_LR = Choice((1e-1, 5e-2, 1e-2, 5e-3))
 SWIN_LR = Choice((1e-3, 5e-4, 1e-4))

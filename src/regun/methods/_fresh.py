@@ -10,25 +10,29 @@ from torch import Tensor, nn
 
 from regun.errors import RegunError
 from regun.seeds import isolated
-from regun.training.job import Job
+from regun.training.job import Job, uncompiled
 
 
 def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     """A copy of the job's model, on its device and frozen where it is, with weights that depend on `purpose` only.
 
-    They come from `job.rebuild` where there is one; otherwise every layer that may train draws its own anew.
+    They come from `job.rebuild` where there is one; otherwise every layer that may train draws its own anew. Frozen
+    layers keep the job's own weights either way: nothing that is frozen was learned with the rest.
     """
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
     twin = copy.deepcopy(job.model)
-    twin.load_state_dict(made.state_dict())
+    twin.load_state_dict(uncompiled(made).state_dict())
+    with torch.no_grad():
+        for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
+            value.copy_(own)
     return twin
 
 
 def reset(model: nn.Module, seed: int) -> nn.Module:
     """A copy whose every layer has drawn its weights anew; refused when a layer does not know how.
 
-    Frozen layers keep theirs: nothing that is frozen was learned with the rest.
+    Frozen layers keep theirs.
     """
     fresh = copy.deepcopy(model)
     kept = dict(_frozen(fresh))
@@ -43,6 +47,7 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
             own_reset = getattr(module, "reset_parameters", None)
             if callable(own_reset):
                 own_reset()
+        _reset_adapters(fresh)
     with torch.no_grad():
         for name, value in saved.items():
             kept[name].copy_(value)
@@ -68,6 +73,15 @@ def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
 def is_norm(layer: nn.Module) -> bool:
     """Whether a layer normalises; by its name, since models bring their own kinds (RMSNorm and the like)."""
     return "norm" in type(layer).__name__.lower() and not list(layer.children())
+
+
+def _reset_adapters(model: nn.Module) -> None:
+    """Adapters of the package peft as they begin, changing nothing: their layers alone would draw noise."""
+    for layer in model.modules():
+        anew = getattr(layer, "reset_lora_parameters", None)
+        if callable(anew):
+            for name in getattr(layer, "active_adapters", ()):
+                anew(name, True)
 
 
 def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -65,7 +65,11 @@ def train_teacher(job: Job, config: TeacherSettings, after: Work) -> nn.Module:
 
     `after` is the work planned for what comes after it. Nobody watches its epochs: they are not the model's.
     """
-    recipe = teacher_recipe(job.recipe, config)
+    return taught(job, teacher_recipe(job.recipe, config), after)
+
+
+def taught(job: Job, recipe: Recipe, after: Work) -> nn.Module:
+    """A teacher trained by this very recipe."""
     retain = job.indices("retain")
     part = first_part(job, teacher_work(recipe, len(retain)), after)
     pupil = replace(part, model=fresh_model(job, "teacher"), seed=job.derive("teacher"))
@@ -79,9 +83,9 @@ def train_teacher(job: Job, config: TeacherSettings, after: Work) -> nn.Module:
 
 def given_teacher(job: Job) -> nn.Module:
     """The user's own model that never saw the forgotten examples."""
-    if job.reference is None:
-        raise RegunError("regun.reference is 'given', but no reference model was given; pass one, or use 'base'.")
-    return frozen_copy(job.reference)
+    if job.teacher is None:
+        raise RegunError("regun.reference is 'given', but no teacher was given; give teacher=, or use 'base'.")
+    return frozen_copy(job.teacher)
 
 
 def answers_of(teacher: nn.Module, job: Job, temperature: float) -> Callable[[Step], Tensor]:
@@ -89,6 +93,6 @@ def answers_of(teacher: nn.Module, job: Job, temperature: float) -> Callable[[St
     forget = job.indices("forget")
     logits = eval_logits(teacher, job.examples, forget, job.device)
     answers = functional.softmax(logits.double() / temperature, dim=1).float()
-    place = torch.full((len(job.examples.labels),), -1)
+    place = torch.full((len(job.examples),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
     return lambda step: answers[place[step.forget.indices.cpu()]].to(job.device)

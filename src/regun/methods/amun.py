@@ -23,8 +23,7 @@ from regun.data.tensors import TensorExamples
 from regun.data.views import Joined
 from regun.errors import RegunError
 from regun.methods._attack import Attack, View, find
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search, Work, paired_passes, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Ranges, Work, paired_passes, passes
 from regun.methods.finetune import retain_loss
 from regun.models.calls import logits_of
 from regun.settings import setting
@@ -37,7 +36,7 @@ from regun.training.streams import one_pass, paired
 TITLE = "AMUN"
 NEEDS = Needs()
 SETS = ("adv+forget+retain", "adv+forget", "adv+retain", "adv")
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "train_on": Choice(SETS)},
     "swin": {"lr": SWIN_LR, "train_on": Choice(SETS)},
 }
@@ -88,7 +87,7 @@ def work(config: Config, forget: int, retain: int) -> Work:
 def unlearn(job: Job, config: Config) -> Fitted:
     """Attack, then fine-tune."""
     x, labels, failed = adversarial_set(job, config)
-    made = len(job.examples.labels) + np.arange(len(labels))
+    made = len(job.examples) + np.arange(len(labels))
     mixed = job
     if len(labels):
         adversarial = TensorExamples(x, labels, job.examples.num_classes)
@@ -146,7 +145,8 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
     def finish(z: Tensor, rows: Tensor) -> Inputs:
         return z if isinstance(batch.x, Tensor) else {k: z if k == name else v[rows] for k, v in batch.x.items()}
 
-    x = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
+    given = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
+    x = given if given.dtype == torch.float64 else given.float()  # half precision would round the steps away
     return View(x, lambda z, rows: logits_of(job.model, finish(z, rows))), finish
 
 
@@ -174,7 +174,7 @@ def _plain_loss(job: Job) -> Callable[[Step], Tensor]:
 
 def _weighted_loss(job: Job, w: float) -> Callable[[Step], Tensor]:
     def loss(step: Step) -> Tensor:
-        adversarial = functional.cross_entropy(logits_on(job, step.forget), step.forget.y)
+        adversarial = functional.cross_entropy(job.logits(step.forget.x), step.forget.y)
         return (1 - w) * adversarial + w * retain_loss(job, step)
 
     return loss

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import Choice, Needs, Range, Search, Work, passes
+from regun.methods._contract import Choice, Needs, Range, Ranges, Work, passes
 from regun.methods._fresh import fresh_model
 from regun.models.calls import logits_of
 from regun.seeds import generator
@@ -28,7 +27,7 @@ from regun.training.streams import one_pass
 
 TITLE = "Bad teacher"
 NEEDS = Needs(fresh_model=True)
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": Choice((1e-2, 1e-3, 5e-4, 1e-4)), "epochs": Choice((1, 5, 10)), "temperature": Range(0.5, 4)},
     "swin": {"lr": Choice((1e-3, 5e-4, 1e-4)), "epochs": Choice((1, 5, 10)), "temperature": Range(0.5, 4)},
 }
@@ -58,7 +57,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     forget, retain = job.indices("forget"), job.indices("retain")
     order = torch.randperm(len(retain), generator=generator(job.seed, "subset")).numpy()
     kept = retain[order[: round(config.retain_share * len(retain))]]
-    unwanted = torch.zeros(len(job.examples.labels), dtype=torch.bool, device=job.device)
+    unwanted = torch.zeros(len(job.examples), dtype=torch.bool, device=job.device)
     unwanted[torch.from_numpy(forget)] = True
 
     def loss(step: Step) -> Tensor:
@@ -67,7 +66,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
             chosen = unwanted[batch.indices.to(job.device)].unsqueeze(1)
             answers = torch.where(chosen, logits_of(bad, batch.x), logits_of(good, batch.x)).float()
         target = functional.softmax(answers / config.temperature, dim=1)
-        found = functional.log_softmax(logits_on(job, batch) / config.temperature, dim=1)
+        found = functional.log_softmax(job.logits(batch.x) / config.temperature, dim=1)
         return functional.kl_div(found, target, reduction="batchmean")
 
     both = np.sort(np.concatenate([forget, kept]))

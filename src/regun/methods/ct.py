@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from regun.errors import RegunError
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Ranges, Work, passes
 from regun.methods.finetune import retain_loss
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -24,7 +24,7 @@ from regun.training.streams import one_pass
 
 TITLE = "CT"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": Choice((*RESNET_LR.values, 1e-3)), "epochs": Choice((3, 5, 10))},
     "swin": {"lr": SWIN_LR, "epochs": Choice((3, 10, 20))},
 }

@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.errors import SettingsError
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import Choice, Needs, Range, Search, Work, paired_passes, passes
+from regun.methods._contract import Choice, Needs, Range, Ranges, Work, paired_passes, passes
 from regun.methods._steer import gradients, steered
 from regun.methods.finetune import retain_loss
 from regun.settings import setting
@@ -34,7 +33,7 @@ from regun.training.streams import chained, one_pass, paired
 TITLE = "Fanchuan"
 NEEDS = Needs()
 RATES = {"lr": Choice((1e-2, 4e-3, 1e-3)), "forget_lr": Range(1e-5, 1e-2, log=True)}
-SEARCH: Search = {"resnet": RATES, "swin": RATES}
+SEARCH: Ranges = {"resnet": RATES, "swin": RATES}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 
 
@@ -86,7 +85,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
         if kind == "repair":
             value, rate, decay = retain_loss(job, step), config.lr, config.weight_decay
         elif kind == "flatten":
-            value, rate, decay = flatness(logits_on(job, step.forget)), config.first_lr, 0.0
+            value, rate, decay = flatness(job.logits(step.forget.x)), config.first_lr, 0.0
         else:
             value, decay = contrast_loss(job, step, config.temperature), 0.0
             number = step.number - (0 if step.epoch else first.steps(0))
@@ -108,7 +107,7 @@ def flatness(logits: Tensor) -> Tensor:
 
 def contrast_loss(job: Job, step: Step, temperature: float) -> Tensor:
     """How far the forget batch's logits are from looking alike towards all of the retain batch."""
-    forget = logits_on(job, step.forget)
+    forget = job.logits(step.forget.x)
     with torch.no_grad():
-        retain = logits_on(job, step.retain)
+        retain = job.logits(step.retain.x)
     return -functional.log_softmax(forget @ retain.T / temperature, dim=1).mean()

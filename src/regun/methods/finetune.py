@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Indices
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Ranges, Work, passes
 from regun.methods._layers import HELP, check_layers, training_only
 from regun.seeds import generator
 from regun.settings import setting
@@ -27,7 +26,7 @@ from regun.training.streams import one_pass
 
 TITLE = "Finetune"
 NEEDS = Needs()
-SEARCH: Search = {"resnet": {"lr": RESNET_LR}, "swin": {"lr": SWIN_LR}}
+SEARCH: Ranges = {"resnet": {"lr": RESNET_LR}, "swin": {"lr": SWIN_LR}}
 PRESETS = {"swin": SWIN, "paper_code": {"subset": True, "epochs": 2}}
 
 
@@ -60,7 +59,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 def retain_loss(job: Job, step: Step) -> Tensor:
     """Mean cross-entropy of the step's retain batch."""
-    return functional.cross_entropy(logits_on(job, step.retain), step.retain.y)
+    return functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
 
 
 def retained(job: Job, subset: bool) -> Indices:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
 from regun.methods.finetune import retain_loss, retained
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -22,7 +22,7 @@ from regun.training.streams import one_pass
 
 TITLE = "l1-sparse"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "gamma": Range(5e-6, 5e-3, log=True)},
     "swin": {"lr": SWIN_LR, "gamma": Range(5e-7, 5e-5, log=True)},
 }

@@ -18,8 +18,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from regun.errors import RegunError
-from regun.methods._batchnorm import bearing_one
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search, Work, paired_passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Ranges, Work, paired_passes
 from regun.methods.finetune import retain_loss
 from regun.models.calls import twice_differentiable
 from regun.seeds import derive, generator, isolated
@@ -32,7 +31,7 @@ from regun.training.streams import paired
 
 TITLE = "LUR"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.5, 0.99), "sparsity": Choice((0.85, 0.9, 0.95, 0.97, 0.99))},
     "swin": {"lr": SWIN_LR, "w": Range(0.5, 0.99), "sparsity": Choice((0.9, 0.95, 0.99, 0.999))},
 }
@@ -70,10 +69,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
     def loss(step: Step) -> Tensor:
         retain = retain_loss(job, step)
-        gradients = torch.autograd.grad(retain, list(parameters.values()), create_graph=True)
+        gradients = torch.autograd.grad(retain, list(parameters.values()), create_graph=True, materialize_grads=True)
         ahead = {n: p - config.alpha * g for (n, p), g in zip(parameters.items(), gradients, strict=True)}
-        with bearing_one(job.model, len(step.forget)):
-            logits = logits_with(job.model, ahead, step.forget.x).float()
+        logits = logits_with(job.model, ahead, step.forget.x).float()
         forget = functional.cross_entropy(logits, step.forget.y)
         job.cost.add(backward=len(step.retain))
         return config.w * retain - (1 - config.w) * forget

@@ -18,8 +18,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from regun.errors import RegunError
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Ranges, Work, passes
 from regun.methods._steer import gradients, steered
 from regun.methods.finetune import retained
 from regun.seeds import isolated
@@ -32,7 +31,7 @@ from regun.training.streams import one_pass
 
 TITLE = "MSG"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": Choice((*RESNET_LR.values, 1e-3)), "rate": Range(0.05, 0.6), "epochs": Choice((5, 10))},
     "swin": {"lr": SWIN_LR, "rate": Range(0.05, 0.6)},
 }
@@ -77,7 +76,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     scales = {name: torch.where(mask, 1.0, config.damping) for name, mask in redrawn.items()}
 
     def loss(step: Step) -> Tensor:
-        value = functional.cross_entropy(logits_on(job, step.retain), step.retain.y)
+        value = functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
         if not scales:
             return value
         found = dict(zip(parameters, gradients(value, list(parameters.values())), strict=True))

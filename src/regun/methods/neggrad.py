@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from torch.nn import functional
 
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import Choice, Needs, Search, Work, passes
+from regun.methods._contract import Choice, Needs, Ranges, Work, passes
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job
@@ -21,7 +20,7 @@ from regun.training.streams import one_pass
 
 TITLE = "NegGrad"
 NEEDS = Needs(retain=False)
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": Choice((5e-2, 1e-2, 5e-3, 1e-3))},
     "swin": {"lr": Choice((1e-5, 5e-6, 1e-6, 5e-7, 1e-7, 5e-8, 1e-8))},
 }
@@ -44,4 +43,4 @@ def work(config: Config, forget: int, retain: int) -> Work:
 def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend on the forget set."""
     stream = one_pass(job, "forget", job.indices("forget"), config.batch_size)
-    return fit(job, stream, lambda s: -functional.cross_entropy(logits_on(job, s.forget), s.forget.y), config)
+    return fit(job, stream, lambda s: -functional.cross_entropy(job.logits(s.forget.x), s.forget.y), config)

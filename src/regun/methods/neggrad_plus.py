@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.errors import SettingsError
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes, passes
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
@@ -24,7 +23,7 @@ from regun.training.streams import Stream, chained, one_pass, paired
 
 TITLE = "NegGrad+"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.8, 0.99)},
     "swin": {"lr": SWIN_LR, "w": Range(0.8, 0.99)},
 }
@@ -71,9 +70,9 @@ def weighted_loss(job: Job, step: Step, w: float) -> Tensor:
     """w CE(retain) - (1 - w) CE(forget) over the parts the step has; a part of weight 0 is not run."""
     terms: list[Tensor] = []
     if step.has("forget") and w < 1:
-        terms.append((w - 1) * functional.cross_entropy(logits_on(job, step.forget), step.forget.y))
+        terms.append((w - 1) * functional.cross_entropy(job.logits(step.forget.x), step.forget.y))
     if step.has("retain") and w > 0:
-        terms.append(w * functional.cross_entropy(logits_on(job, step.retain), step.retain.y))
+        terms.append(w * functional.cross_entropy(job.logits(step.retain.x), step.retain.y))
     return sum(terms[1:], terms[0])
 
 

@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 
 from regun.errors import SettingsError
-from regun.methods._batchnorm import batchnorms, reestimate_statistics
+from regun.methods._batchnorm import reestimate_statistics
 from regun.methods._certificate import certificate, divergence_rate, epsilon_of, without_noise
-from regun.methods._contract import RESNET_LR, Needs, Range, Search, Work, passes
+from regun.methods._contract import RESNET_LR, Needs, Range, Ranges, Work, passes
 from regun.methods._steer import clipped, gradients, steered
 from regun.methods.finetune import retain_loss
+from regun.models.calls import batchnorms
 from regun.seeds import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -37,7 +38,7 @@ from regun.training.streams import one_pass
 TITLE = "Noisy finetune"
 NEEDS = Needs()
 AXES = {"lr": RESNET_LR, "noise": Range(1e-5, 1e-1, log=True), "clip": Range(0.1, 10, log=True)}
-SEARCH: Search = {"resnet": AXES, "swin": AXES}
+SEARCH: Ranges = {"resnet": AXES, "swin": AXES}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 
 

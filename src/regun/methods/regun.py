@@ -13,7 +13,8 @@ Held-out predictions of a reference that does not move are computed once; a step
 `target=teacher` asks for the answers on x itself instead, q(x), of a model that never saw it: a fresh one trained on
 the retain set by the base's recipe for `teacher_share` of its epochs, or one given (`reference=given`). It needs no
 held-out set. `shrink` moves the start that share of the way to fresh weights, normalisation layers apart, so that less
-is left in them to be relearned. Presets `teacher`, `teacher_shrink`.
+is left in them to be relearned. Presets `teacher`, `teacher_shrink`; `annealed` has their rates and batches, and the
+paper's target.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.errors import SettingsError
-from regun.methods._batchnorm import freeze_statistics, logits_on, reestimate_statistics
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
+from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
 from regun.methods._fresh import fresh_model, shrink_towards
 from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.methods._teacher import (
@@ -46,7 +47,7 @@ from regun.training.streams import paired
 
 TITLE = "ReGUn"
 NEEDS = Needs(heldout=True)
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.1, 0.9)},
     "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
 }
@@ -59,6 +60,7 @@ PRESETS = {
     "swin": SWIN,
     "paper_code": {"replacement": True},
     "wide_retain": {"batch_size": 16, "retain_batch": 64},
+    "annealed": {k: v for k, v in TEACHER.items() if k != "target"},
     "teacher": TEACHER,
     "teacher_shrink": {**TEACHER, "shrink": 0.5},
 }
@@ -133,10 +135,10 @@ def unlearn(job: Job, config: Config) -> Fitted:
         terms: list[Tensor] = []
         if target is not None:
             q = target(step)
-            log_p = functional.log_softmax(logits_on(job, step.forget) / config.temperature, dim=1)
+            log_p = functional.log_softmax(job.logits(step.forget.x) / config.temperature, dim=1)
             terms.append((1 - config.w) * functional.kl_div(log_p, q, reduction="batchmean"))
         if config.w > 0:
-            terms.append(config.w * functional.cross_entropy(logits_on(job, step.retain), step.retain.y))
+            terms.append(config.w * functional.cross_entropy(job.logits(step.retain.x), step.retain.y))
         return sum(terms[1:], terms[0])
 
     stream = paired(job, config.batch_size, config.retain_batch or config.batch_size, epoch="forget")
@@ -181,7 +183,6 @@ class Target:
 def reference_target(job: Job, config: Config) -> Target:
     """Prepare RefDist: cache what does not move, and choose how to pick."""
     heldout = job.indices("heldout")
-    pool = Pool(job.examples.labels[heldout], job.examples.num_classes)
     source = _source(job, config)
     if config.reference == "moving":
 
@@ -193,6 +194,7 @@ def reference_target(job: Job, config: Config) -> Target:
         def logits_at(chosen: Tensor) -> Tensor:
             return cached[chosen]
 
+    pool = Pool(job.examples.labels_at(heldout), job.examples.num_classes)  # read by now, where they had to be
     return Target(job, pool, _picker(job, config, pool, source), logits_at, config)
 
 
@@ -213,7 +215,7 @@ def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable
     ours = eval_features(source, job.examples, forget, job.device)
     theirs = eval_features(source, job.examples, job.indices("heldout"), job.device)
     neighbours = nearest(ours, theirs, config.k)
-    place = torch.full((len(job.examples.labels),), -1)
+    place = torch.full((len(job.examples),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
     return lambda step, _: nearest_picks(
         neighbours[place[step.forget.indices.cpu()]], step.forget.y, pool.classes, config.granularity

@@ -3,7 +3,8 @@
     theta_r = fit(fresh weights, D_r)  by the base model's own recipe
 
 Exact, and as expensive as the first training. A model that regun did not build itself must be given a way to make it
-afresh (`rebuild`), unless all its layers can reset their own weights; frozen layers keep theirs.
+afresh (`rebuild`), unless all its layers can reset their own weights; frozen layers keep theirs. The recipe must be
+said: with any other one the outcome is another model than the one that training without the records would have made.
 
 `layers=last:K` draws and trains the last K layers only (EU-k, Goel et al. 2022): cheaper, and exact for those layers
 alone, since the others remember what they have seen.
@@ -11,7 +12,7 @@ alone, since the others remember what they have seen.
 
 from dataclasses import dataclass
 
-from regun.methods._contract import Needs, Search, Work, passes
+from regun.methods._contract import Needs, Ranges, Work, passes
 from regun.methods._fresh import fresh_model
 from regun.methods._fresh import reset as reset
 from regun.methods._layers import HELP, check_layers, copy_layers, training_only
@@ -24,7 +25,8 @@ from regun.training.scratch import train_from_scratch
 TITLE = "Retrain"
 NEEDS = Needs(fresh_model=True)
 TRAINS_ANEW = True
-SEARCH: Search = {"resnet": {}, "swin": {}}
+REQUIRED = ("epochs", "lr")
+SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS = {name: to_json(recipe) for name, recipe in RECIPES.items()}
 
 

@@ -7,7 +7,7 @@ Paper: Zhao et al. 2024, "What makes unlearning hard and what to do about it" (N
 to the most. The true score, how much likelier an example's label is for models trained with it, needs many trainings;
 proxies do nearly as well (Zhao & Triantafillou 2024). `score="confidence"`: the base's log-odds of the label,
 the lower the more memorised, for a label that must be learned by heart is learned last and least. `score="reference"`:
-the base's probability of the label minus that of the job's reference, a model that never saw the forget set.
+the base's probability of the label minus that of the job's teacher, a model that never saw the forget set.
 
 `easy` and `hard` are written as methods are elsewhere, with `;` between settings, as in
 `rum,easy=finetune,hard=regun@teacher;w=0.7`; `none` leaves a part alone. Both parts keep the same retain set: what is
@@ -24,7 +24,7 @@ import torch
 from regun.data.examples import Indices
 from regun.errors import SettingsError
 from regun.methods._catalogue import Method, read_method
-from regun.methods._contract import Choice, Needs, Search, Work
+from regun.methods._contract import Choice, Needs, Ranges, Work
 from regun.methods._memorised import memorisation
 from regun.methods._parts import first_part
 from regun.settings import check, setting
@@ -34,7 +34,7 @@ from regun.training.job import Job
 TITLE = "RUM"
 NEEDS = Needs(heldout=True)
 AXES = {"share": Choice((0.25, 0.5, 0.75)), "easy": Choice(("none", "finetune", "regun"))}
-SEARCH: Search = {"resnet": AXES, "swin": AXES}
+SEARCH: Ranges = {"resnet": AXES, "swin": AXES}
 PRESETS: Mapping[str, Mapping[str, Any]] = {"swin": {"family": "swin"}}
 PARTS: tuple[str, str] = ("easy", "hard")
 

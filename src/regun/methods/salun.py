@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
 from regun.seeds import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -28,7 +27,7 @@ from regun.training.streams import paired
 
 TITLE = "SalUn"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "w": Range(0.1, 0.9)},
     "swin": {"lr": SWIN_LR, "w": Range(0.1, 0.9)},
 }
@@ -63,9 +62,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
         if config.w < 1:
             draw = generator(job.seed, "labels", step.epoch, step.number)
             labels = random_labels(step.forget.y, classes, draw, wrong=config.labels == "wrong")
-            terms.append((1 - config.w) * functional.cross_entropy(logits_on(job, step.forget), labels))
+            terms.append((1 - config.w) * functional.cross_entropy(job.logits(step.forget.x), labels))
         if config.w > 0:
-            terms.append(config.w * functional.cross_entropy(logits_on(job, step.retain), step.retain.y))
+            terms.append(config.w * functional.cross_entropy(job.logits(step.retain.x), step.retain.y))
         return sum(terms[1:], terms[0])
 
     fitted = fit(job, paired(job, config.batch_size, config.batch_size, epoch=config.epoch), loss, config, mask=mask)

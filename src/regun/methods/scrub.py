@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Inputs
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
 from regun.models.calls import logits_of
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -25,7 +24,7 @@ from regun.training.streams import Stream, chained, one_pass
 
 TITLE = "SCRUB"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "alpha": Range(1e-3, 1.0, log=True)},
     "swin": {"lr": SWIN_LR, "alpha": Range(1e-3, 1.0, log=True)},
 }
@@ -72,8 +71,8 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
     def loss(step: Step) -> Tensor:
         if step.has("forget"):
-            return -divergence(step.forget.x, logits_on(job, step.forget))
-        logits = logits_on(job, step.retain)
+            return -divergence(step.forget.x, job.logits(step.forget.x))
+        logits = job.logits(step.retain.x)
         value = config.gamma * functional.cross_entropy(logits, step.retain.y)
         return value + config.alpha * divergence(step.retain.x, logits) if config.alpha else value
 

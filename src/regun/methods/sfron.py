@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.methods._batchnorm import logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
 from regun.methods._interleaved import interleaved
 from regun.methods._steer import clipped, gradients, steered
 from regun.methods.finetune import retain_loss
@@ -32,7 +31,7 @@ from regun.training.streams import one_pass
 
 TITLE = "SFRon"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "alpha": Range(0.5, 50, log=True)},
     "swin": {"lr": SWIN_LR, "alpha": Range(1, 500, log=True)},
 }
@@ -89,7 +88,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
             return retain_loss(job, step)
         done = (step.epoch + step.number / stream.steps(step.epoch)) / step.epochs
         strength = config.alpha * 0.5 * (1 + math.cos(math.pi * done))
-        value = -strength * known_loss(logits_on(job, step.forget), step.forget.y, config.power)
+        value = -strength * known_loss(job.logits(step.forget.x), step.forget.y, config.power)
         found = zip(gradients(value, weights), mask.values(), strict=True)
         return steered(value, weights, clipped([g * kept for g, kept in found], config.max_norm))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regun.methods._contract import Needs, Range, Search, Work
+from regun.methods._contract import Needs, Range, Ranges, Work
 from regun.settings import check, setting
 from regun.training.fit import Fitted
 from regun.training.gradients import fisher_by_batch, fisher_by_example, trainable
@@ -20,7 +20,7 @@ from regun.training.job import Job
 
 TITLE = "SSD"
 NEEDS = Needs()
-SEARCH: Search = {"resnet": {}, "swin": {"alpha": Range(1, 10), "dampening": Range(0.7, 1.0)}}
+SEARCH: Ranges = {"resnet": {}, "swin": {"alpha": Range(1, 10), "dampening": Range(0.7, 1.0)}}
 PRESETS = {"swin": {}, "original": {"fisher": "batch"}, "paper_code": {"epsilon": 1e-12}}
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from regun.methods._batchnorm import bearing_one, logits_on
-from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Search, Work, paired_passes, passes
+from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes, passes
 from regun.methods._steer import gradients, norm_of, steered
 from regun.methods.finetune import retain_loss
 from regun.settings import setting
@@ -27,7 +26,7 @@ from regun.training.streams import one_pass, paired
 
 TITLE = "UAM"
 NEEDS = Needs()
-SEARCH: Search = {
+SEARCH: Ranges = {
     "resnet": {"lr": RESNET_LR, "rho": Range(0.01, 5.0, log=True)},
     "swin": {"lr": SWIN_LR, "rho": Range(0.01, 5.0, log=True)},
 }
@@ -61,13 +60,12 @@ def unlearn(job: Job, config: Config) -> Fitted:
     weights = list(parameters.values())
 
     def loss(step: Step) -> Tensor:
-        uphill = gradients(functional.cross_entropy(logits_on(job, step.forget), step.forget.y), weights)
+        uphill = gradients(functional.cross_entropy(job.logits(step.forget.x), step.forget.y), weights)
         length = rho_at(config, step.epoch, step.epochs) / norm_of(uphill).clamp(min=1e-16)
         there = {
             n: (p + length * g).detach().requires_grad_() for (n, p), g in zip(parameters.items(), uphill, strict=True)
         }
-        with bearing_one(job.model, len(step.retain)):
-            logits = logits_with(job.model, there, step.retain.x).float()
+        logits = logits_with(job.model, there, step.retain.x).float()
         value = functional.cross_entropy(logits, step.retain.y)
         return steered(value, weights, gradients(value, list(there.values())))
 

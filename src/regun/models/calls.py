@@ -1,40 +1,72 @@
 """How a classifier is called, whoever made it."""
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from regun.errors import RegunError
 
 Inputs = Tensor | Mapping[str, Tensor]
 
-_METER: ContextVar[Callable[[int], None] | None] = ContextVar("regun: who counts forward passes", default=None)
+
+@dataclass
+class _Meter:
+    """Who is told of forward passes, and whether one is under way: what runs inside of it is part of it."""
+
+    count: Callable[[int], None]
+    inside: bool = False
+
+
+_METER: ContextVar[_Meter | None] = ContextVar("regun: who counts forward passes", default=None)
 
 
 def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     """Logits (N, K) of `model` on a tensor or a mapping of tensors, from a bare tensor or an output with `.logits`.
 
+    A mapping goes by name; one whose names are 0, 1, ... goes by position.
+
     >>> import torch
     >>> logits_of(nn.Linear(4, 3), torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
-    count = _METER.get()
-    if count is not None:
-        count(_examples_in(x))
-    output: object = _call(model, x)
+    with _one_pass(x):  # a compiled model is counted here, since no hook runs in it
+        output: object = _call(model, x)
     if isinstance(output, Mapping):
         output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if not isinstance(logits, Tensor):
         raise RegunError(
             f"{type(model).__name__} returned {_kind(output)}, from which no logits can be read. "
-            "A model must return a tensor of logits, or an object or mapping with a tensor 'logits'."
+            "A model must return a tensor of logits, or an object or mapping with a tensor 'logits'; for any other, "
+            "write logits=lambda output: ..., a function from what it returns to the logits, as in output[0]."
         )
     return logits
+
+
+def batchnorms(model: nn.Module) -> list[_BatchNorm]:
+    """The layers that keep running statistics."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+
+
+@contextmanager
+def bearing_one(model: nn.Module, x: Inputs) -> Generator[None]:
+    """Inside, a batch of one example is normalised by the running statistics: by itself it has no variance."""
+    layers = [layer for layer in batchnorms(model) if layer.training] if examples_in(x) == 1 else []
+    for layer in layers:
+        layer.eval()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.train()
 
 
 def features_of(model: nn.Module, x: Inputs) -> Tensor:
@@ -63,10 +95,15 @@ def features_of(model: nn.Module, x: Inputs) -> Tensor:
 
 @contextmanager
 def counting(count: Callable[[int], None] | None) -> Generator[None]:
-    """Inside, `count` is told how many examples go through each forward pass, whichever model's; None: nobody is."""
-    token = _METER.set(count)
+    """Inside, `count` is told how many examples go through each forward pass; None: nobody is.
+
+    A pass is a call, from outside of any other, of a module that has parameters: whoever's module, however called.
+    """
+    hooked = register_module_forward_pre_hook(_enter) if count is not None and _METER.get() is None else nullcontext()
+    token = _METER.set(None if count is None else _Meter(count))
     try:
-        yield
+        with hooked:
+            yield
     finally:
         _METER.reset(token)
 
@@ -89,9 +126,42 @@ class _Recorder:
             self.seen[_outputs(layer)] = (layer, args[0])
 
 
-def _examples_in(x: object) -> int:
+def examples_in(x: object) -> int:
+    """How many examples a model's input holds."""
     first = next(iter(cast("Mapping[str, Tensor]", x).values()), None) if isinstance(x, Mapping) else x
     return len(first) if isinstance(first, Tensor) and first.ndim else 0
+
+
+@contextmanager
+def _one_pass(*inputs: object) -> Generator[None]:
+    """A forward pass that is counted once, whatever runs inside."""
+    meter = _METER.get()
+    if meter is None or meter.inside:
+        yield
+        return
+    meter.count(max(map(examples_in, inputs), default=0))
+    meter.inside = True
+    try:
+        yield
+    finally:
+        meter.inside = False
+
+
+def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Before any module runs: if it begins a pass, count it when it ends."""
+    if torch.compiler.is_compiling():
+        return
+    meter = _METER.get()
+    if meter is None or meter.inside or next(module.parameters(), None) is None:
+        return
+    meter.inside = True
+
+    def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
+        meter.inside = False
+        hook.remove()
+        meter.count(max(map(examples_in, (*args, *kwargs.values())), default=0))
+
+    hook = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
 
 def _outputs(layer: nn.Module) -> int:
@@ -104,8 +174,13 @@ def _call(model: nn.Module, x: object) -> Any:
     if isinstance(x, Tensor):
         return model(x)
     if isinstance(x, Mapping):
-        return model(**cast("Mapping[str, Tensor]", x))
+        parts = cast("Mapping[str, Tensor]", x)
+        return model(*parts.values()) if _by_position(parts) else model(**parts)
     raise RegunError(f"a model's input must be a tensor or a mapping of tensors, not {_kind(x)}.")
+
+
+def _by_position(names: Iterable[str]) -> bool:
+    return all(name == str(place) for place, name in enumerate(names))
 
 
 def _kind(value: object) -> str:

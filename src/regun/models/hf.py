@@ -12,7 +12,7 @@ from torch import nn
 
 from regun.errors import RegunError
 from regun.models.record import ImageSize
-from regun.models.wrap import Logits, silent_transformers
+from regun.models.shell import Logits, silent_transformers
 from regun.settings import check, setting
 
 PREFIX = "hf:"

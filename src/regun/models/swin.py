@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regun.errors import RegunError, SettingsError
 from regun.models.record import ImageSize
-from regun.models.wrap import Logits, silent_transformers
+from regun.models.shell import Logits, silent_transformers
 from regun.settings import check, setting
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from regun.errors import RegunError, SettingsError
 from regun.models.record import ImageSize
-from regun.models.wrap import Logits, silent_transformers
+from regun.models.shell import Logits, silent_transformers
 from regun.settings import check, setting
 
 

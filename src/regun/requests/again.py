@@ -1,20 +1,27 @@
 """The audit of a receipt done again, with the data at hand."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import safetensors
+
 from regun.errors import RegunError
-from regun.evaluate import Evaluation
-from regun.requests.folder import Folder
-from regun.requests.forget import USERS, Options, model_after
-from regun.requests.ids import Naming
+from regun.evaluate import UNSEEN, SplitSignals
+from regun.evaluate.influence import Influence
+from regun.requests.attempt import by_construction
+from regun.requests.change import Change, change
+from regun.requests.folder import OUTS, Folder
+from regun.requests.forget import model_after
 from regun.requests.judge import Judge, judge_for
-from regun.requests.ledger import LedgerLine, read_ledger, refuse_damaged
+from regun.requests.ledger import CANNOT_TELL, UNTESTABLE, LedgerLine, read_ledger, refuse_damaged
+from regun.requests.naming import Naming
+from regun.requests.outs import NONE, SHORT, Outs, retrained_outs, unpacked
 from regun.requests.plan import RequestPlan, plan_again
+from regun.requests.prepare import USERS
 from regun.requests.project import Case, Project, no_exit, open_case
-from regun.requests.rule import Rule, read_rule
+from regun.requests.rule import Finding, Rule, read_rule, verdict
 from regun.requests.seal import Receipt, read_receipt
 from regun.requests.verify import Check, number_of
 
@@ -62,46 +69,83 @@ def _no_numbers(plan: RequestPlan, line: LedgerLine, receipt: Receipt) -> Check:
     if not plan.names and line.before == line.after:
         return Check("audit", None, "the model never trained on these records and was left as it is")
     diverged = receipt["method"]["attempts"][-1]["diverged"]
-    if diverged and not receipt["acceptance"]["accepted"] and plan.names:
+    if diverged and not line.accepted and plan.names:
         return Check("audit", None, "the run diverged; there are no numbers")
     return Check("audit", False, "the receipt has no numbers, and no reason to lack them")
 
 
 def _audit(plan: RequestPlan, case: Case, folder: Folder, lines: list[LedgerLine], receipt: Receipt) -> Iterator[Check]:
-    scopes: Mapping[str, Any] = receipt["audit"]["scopes"]
-    told, how = receipt["audit"]["drops"], scopes["all"]["after"]["settings"]
-    options = Options(bootstrap=int(how["bootstrap"]), seed=int(how["seed"]))
+    said, attempt = receipt["audit"], receipt["method"]["attempts"][-1]
+    scopes, told, how = said["scopes"], said["drops"], said["scopes"]["all"]["after"]["settings"]
     *earlier, line = lines
-    current = model_after(case.project, folder, next((one for one in reversed(earlier) if one.accepted), None))
-    judge = judge_for(case, plan, Rule(()), current, options.bootstrap, options.seed)
+    last = next((one for one in reversed(earlier) if one.accepted), None)
+    before, made = model_after(case.project, folder, last), model_after(case.project, folder, line)
+    judge = judge_for(case, plan, Rule(()), before, int(how["bootstrap"]), int(how["seed"]))
     if not any(name.endswith("_total") for name in told):
         judge = replace(judge, first=None)
-    after = judge.signals(model_after(case.project, folder, line))
-    audits = {"before": judge.audited, "after": judge.audit(after)}
+    after = judge.signals(made)
+    known = {n: [value] for n, value in told.items() if judge.first is not None or not n.endswith("_total")}
+    try:
+        judge = replace(judge, rule=read_rule(receipt["acceptance"]["rule"]), outs=_outs(judge, folder, line))
+        audits = {"before": judge.audited, "after": judge.audit(after, _judged(said["judged"], after))}
+        lost = judge.drops(after)
+        findings = judge.findings(audits["after"], {**{n: told[n] for n in told if n not in known}, **lost})
+    except (RegunError, safetensors.SafetensorError) as fault:
+        yield Check("acceptance", False, f"cannot be judged again: {fault}")
+        return
     if set(scopes) != set(judge.scopes):
         yield Check("audit", False, f"the receipt has the scopes {', '.join(scopes)}, not {', '.join(judge.scopes)}")
     for which, audit in audits.items():
         for scope, found in audit.items():
             yield _compared(f"audit {which}, {scope}", _flat(scopes[scope][which]), _flat(found.to_json()))
-    lost = judge.drops(after)
-    known = {name: [value] for name, value in told.items() if judge.first is not None or not name.endswith("_total")}
     yield _compared("audit: accuracy lost", known, {name: [value] for name, value in lost.items()})
-    yield _verdict(judge, receipt, audits["after"], {**{n: told[n] for n in told if n not in known}, **lost})
+    yield from _influences(said["influence"], judge.left(audits["after"]))
+    moved = change(before, made, int(attempt["cost"]["steps"]), (judge.before, after))
+    yield _verdict(receipt, moved, findings)
 
 
-def _verdict(judge: Judge, receipt: Receipt, audit: Mapping[str, Evaluation], lost: Mapping[str, float]) -> Check:
+def _judged(told: Sequence[str], sets: SplitSignals) -> list[str]:
+    """The unseen sets that a model was judged by; but for the held-out one, which a method may train towards, all."""
+    unseen = [name for name in UNSEEN if name in sets]
+    if not told or not {*unseen} >= {*told} >= {*unseen} - {"heldout"}:
+        raise RegunError(f"the receipt judges by {', '.join(told) or 'no unseen set'}; there are {', '.join(unseen)}.")
+    return [name for name in unseen if name in told]
+
+
+def _outs(judge: Judge, folder: Folder, line: LedgerLine) -> Outs:
+    """The out models of then: the project's retrained ones, or what the short ones said, which the ledger seals."""
+    if judge.retrained:
+        return retrained_outs(judge.retrained)
+    if OUTS not in line.files:
+        return Outs(NONE, why="there were none")
+    said, _ = unpacked(folder.read(line, OUTS), judge.case, judge.plan)
+    return Outs(SHORT, tuple(said))
+
+
+def _influences(told: Mapping[str, Any], found: Mapping[str, Influence | str]) -> Iterator[Check]:
+    """The influence left, number by number; what the models said that it was measured with is the receipt's word."""
+    for scope, left in found.items():
+        if isinstance(left, Influence):
+            said = Influence.from_json(told[scope])
+            parts = {f"{scope} against {part.against}": part.share.to_json() for part in said.parts}
+            again = {f"{scope} against {part.against}": part.share.to_json() for part in left.parts}
+            yield _compared(f"influence left, {scope}", parts, again)
+
+
+def _verdict(receipt: Receipt, moved: Change, findings: tuple[Finding, ...]) -> Check:
     """The acceptance rule on the numbers found again; that a model was trained anew is the receipt's word."""
-    said, method = receipt["acceptance"], receipt["method"]["attempts"][-1]["method"]
-    try:
-        findings = replace(judge, rule=read_rule(said["rule"])).findings(audit, lost, method)
-    except RegunError as fault:
-        return Check("acceptance", False, f"cannot be judged again: {fault}")
-    told = {(f["condition"], f["scope"]): f["passed"] for f in said["findings"]}
-    found = {(f.condition, f.scope): f.passed for f in findings}
-    wrong = [f"{one[0]} ({one[1]})" for one, passed in found.items() if told.get(one) is not passed]
-    if wrong or told.keys() != found.keys() or said["accepted"] is not all(found.values()):
+    said, attempt = receipt["acceptance"], receipt["method"]["attempts"][-1]
+    anew = attempt["trained_anew"] is True
+    findings = (*moved.refusals(), *(by_construction(findings) if anew else findings))
+    told = {(f["condition"], f["scope"]): f["answer"] for f in said["findings"]}
+    found = {(f.condition, f.scope): f.answer for f in findings}
+    wrong = [f"{one[0]} ({one[1]})" for one, answer in found.items() if told.get(one) != answer]
+    if wrong or told.keys() != found.keys():
         return Check("acceptance", False, f"the rule comes out otherwise: {', '.join(wrong) or 'other conditions'}")
-    note = "; that the model was trained anew is the receipt's word" if method == "retrain" else ""
+    answer = verdict(findings)
+    if said["answer"] != answer or said["status"] not in (answer, UNTESTABLE if answer == CANNOT_TELL else answer):
+        return Check("acceptance", False, f"the verdict comes out otherwise: {answer}, not {said['status']}")
+    note = "; that the model was trained anew is the receipt's word" if anew else ""
     return Check("acceptance", True, f"{len(found)} findings and the verdict come out again{note}")
 
 

@@ -1,9 +1,10 @@
 """The directory that holds a ledger and its requests.
 
 <root>/ledger.jsonl          the only word on what has happened; its last line is the commit
-<root>/requests/0001/        receipt.json, receipt.html, request.json, risks.csv, model.safetensors
+<root>/requests/0001/        receipt.json, receipt.html, request.json, risks.csv, model.safetensors, outs.safetensors
 <root>/.regun-lock           who is writing
 <root>/.regun-new-...        a request being written
+<root>/.regun-work-...       what the request being worked on has made so far
 <root>/.regun-aside-...      finished folders whose line never made it into the ledger
 
 Nothing else is ever written, moved or removed, and only what regun can prove to have made is moved or removed.
@@ -30,10 +31,21 @@ from regun.requests.ledger import (
     read_ledger,
     refuse_damaged,
 )
+from regun.requests.private import (
+    Workplace,
+    clear_work,
+    is_proven,
+    proven,
+    removed,
+    sync,
+    write_private,
+    writing,
+)
 from regun.requests.seal import changes, read_receipt
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
-FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS)
+OUTS = "outs.safetensors"
+FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUTS)
 _NUMBER = re.compile("[0-9]{4,}")
 
 
@@ -83,20 +95,24 @@ class Folder:
         """Finished requests that were put aside, since the ledger had no line for them."""
         return sorted(path.parent for path in self.root.glob(f".regun-aside-*/{RECEIPT}"))
 
+    def work(self, number: int) -> Workplace:
+        """Where the request of this number keeps what it has made so far."""
+        return Workplace(self.root, proven(f".regun-work-{number:04d}"))
+
 
 @contextmanager
 def opened(root: Path, into_existing: bool = False) -> Generator[tuple[Folder, Ledger, list[str]]]:
     """The folder, its checked ledger and what had to be cleared up; nobody else writes while it is open."""
     folder = Folder(root.resolve())
     refuse_foreign(folder, read_ledger(folder.ledger), into_existing)
-    with _writing(folder):
+    with writing(folder.root):
         folder.requests.mkdir(parents=True, exist_ok=True)
         try:
             held = FileLock(folder.root / ".regun-lock").acquire(timeout=0)
         except Timeout:
             raise RegunError(f"another regun forget is at work in {root}; wait until it has ended.") from None
     with held:
-        with _writing(folder):
+        with writing(folder.root):
             found = _recovered(folder)
         yield folder, *found
 
@@ -131,29 +147,19 @@ def _foreign(folder: Folder) -> list[str]:
 def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path:
     """Write a request's folder whole, put it in place, then add its line: with the line it has happened, not before."""
     temporary, place = _private(folder, "new", line.number), folder.request(line.number)
-    with _writing(folder):
+    with writing(folder.root):
         temporary.mkdir()
         for name, content in files.items():
-            _write(temporary / name, content, 0o666 if name == MODEL else 0o600)
-        _sync(temporary)
+            write_private(temporary / name, content, 0o666 if name == MODEL else 0o600)
+        sync(temporary)
         add_bytes(folder.ledger, b"")  # from now on, finished folders beside no ledger mean that it was lost
-        _sync(folder.root)
+        sync(folder.root)
         os.replace(temporary, place)
-        _sync(place.parent)
+        sync(place.parent)
         append(folder.ledger, line)
-        _sync(folder.root)
+        sync(folder.root)
+    clear_work(folder.root)
     return place
-
-
-@contextmanager
-def _writing(folder: Folder) -> Generator[None]:
-    try:
-        yield
-    except OSError as fault:
-        raise StoreError(
-            f"cannot write in {folder.root}: {fault.strerror or fault}. What the ledger says still holds; name a "
-            f"folder you may write to."
-        ) from None
 
 
 def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
@@ -174,7 +180,7 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
         drop_torn_line(folder.ledger, len(ledger.torn))
         notes.append("an earlier run was stopped while adding its line to the ledger; the unfinished line is removed")
     for path in folder.root.glob(".regun-new-*"):
-        if _is_private(path) and _removed(path):
+        if is_proven(path) and removed(path, FILES.__contains__):
             notes.append("an earlier run was stopped before it had written its results; they are removed")
     return ledger, notes
 
@@ -208,39 +214,4 @@ def _is_request(path: Path) -> bool:
 
 def _private(folder: Folder, what: str, number: int) -> Path:
     """A new name of regun's own, which ends in the digest of its beginning: nobody else has given such a name."""
-    start = f".regun-{what}-{number:04d}-{os.urandom(8).hex()}"
-    return folder.root / f"{start}-{hashlib.sha256(start.encode()).hexdigest()[:16]}"
-
-
-def _is_private(path: Path) -> bool:
-    start, _, proof = path.name.rpartition("-")
-    return hashlib.sha256(start.encode()).hexdigest()[:16] == proof and path.is_dir() and not path.is_symlink()
-
-
-def _removed(path: Path) -> bool:
-    """Remove an unfinished folder, by the names that regun writes; one that holds anything else stays."""
-    children = list(path.iterdir())
-    if any(child.name not in FILES or child.is_symlink() or not child.is_file() for child in children):
-        return False
-    for child in children:
-        child.unlink()
-    path.rmdir()
-    return True
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """A new file, on disk; what names people is for its owner alone from the first moment."""
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make renames and new names in a folder survive a power cut, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    return folder.root / proven(f".regun-{what}-{number:04d}-{os.urandom(8).hex()}")

@@ -1,35 +1,33 @@
-"""What somebody wants gone: lines of a CSV, JSON or text file, and how their ids are written down."""
+"""What somebody wants gone: lines of a CSV, JSON or text file."""
 
 import csv
-import hmac
 import io
 import json
-import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from regun.errors import DataError, RegunError
+from regun.errors import DataError
+from regun.requests.dates import read_date, refuse_impossible
 
-COLUMNS = ("id", "reason", "requester", "date")
+COLUMNS = ("id", "reason", "requester", "received", "due")
 LONGEST = 1000
-"""Characters an id, a reason, a reference or a date may have."""
+"""Characters an id, a reason or a reference may have."""
 LARGEST = 2**30
 """Bytes of a file of ids that are read: some ten million ids."""
-SHORTEST_SALT, LARGEST_SECRET = 16, 1_000_000
-"""Bytes a salt must have (ids are few, so it alone keeps them from being found by trying), and a salt or key may."""
 
 
 class AskedLine(NamedTuple):
-    """One record to forget: its id, and why, for whom (a reference, not a name) and when it was asked."""
+    """One record to forget: its id, why, for whom (a reference, not a name), and the days (YYYY-MM-DD) on which that
+    was received and is due."""
 
     id: str
     reason: str = ""
     requester: str = ""
-    date: str = ""
+    received: str = ""
+    due: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,26 +41,32 @@ class Asked:
         if not self.lines:
             raise DataError("the request names no id; give at least one record to forget.")
 
-    def filled(self, reason: str = "", requester: str = "", date: str = "") -> "Asked":
+    def filled(self, reason: str = "", requester: str = "", received: str = "", due: str = "") -> "Asked":
         """The same with these texts where a line has none."""
-        if not (reason or requester or date):
+        if not (reason or requester or received or due):
             return self
-        _refuse_long(reason, requester, date)
-        lines = (AskedLine(one, r or reason, q or requester, d or date) for one, r, q, d in self.lines)
-        return replace(self, lines=tuple(lines))
+        received, due = _checked(reason, requester, received, due)
+        lines = tuple(
+            AskedLine(one, r or reason, q or requester, g or received, u or due) for one, r, q, g, u in self.lines
+        )
+        for got, until in {(line.received, line.due) for line in lines}:
+            refuse_impossible(got, until, "the request")
+        return replace(self, lines=lines)
 
 
-def asked_of(ids: Sequence[str | int], *, reason: str = "", requester: str = "", date: str = "") -> Asked:
+def asked_of(
+    ids: Sequence[str | int], *, reason: str = "", requester: str = "", received: str = "", due: str = ""
+) -> Asked:
     """A request from ids in memory.
 
-    >>> asked_of([7, "b-12"], requester="ticket 4711").lines[0]
-    AskedLine(id='7', reason='', requester='ticket 4711', date='')
+    >>> asked_of([7, "b-12"], requester="ticket 4711", received="2024-11-04").lines[0]
+    AskedLine(id='7', reason='', requester='ticket 4711', received='2024-11-04', due='')
     """
     if isinstance(ids, str | bytes):
         raise DataError(f"ids is the single text {ids!r:.60}; give a list of ids.")
-    _refuse_long(reason, requester, date)
-    lines = (AskedLine(_id_text(one, f"id {n}"), reason, requester, date) for n, one in enumerate(ids, 1))
-    return Asked(tuple(lines))
+    return Asked(tuple(AskedLine(_id_text(one, f"id {n}")) for n, one in enumerate(ids, 1))).filled(
+        reason, requester, received, due
+    )
 
 
 def read_asked(path: Path) -> Asked:
@@ -112,7 +116,7 @@ def _read_csv(text: str) -> Asked:
 def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[AskedLine]:
     """A column that the file lacks, or a row that ends early, reads as empty; written for a million rows."""
     pick = itemgetter(*(head.index(name) if name in head else -1 for name in COLUMNS))
-    width, make = len(head), AskedLine._make
+    width, make, known = len(head), AskedLine._make, dict[tuple[str, str], tuple[str, str]]()
     for row in rows:
         if not any(row):
             continue
@@ -124,9 +128,9 @@ def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[AskedLine]:
         line = make(map(str.strip, pick(row)))
         if not line[0]:
             raise DataError(f"line {rows.line_num} has no id; give one, or take the line out.")
-        if len(line[0]) + len(line[1]) + len(line[2]) + len(line[3]) > LONGEST:
-            _short(max(line, key=len), f"line {rows.line_num}")
-        yield line
+        if len(line[0]) + len(line[1]) + len(line[2]) > LONGEST:
+            _short(max(line[:3], key=len), f"line {rows.line_num}")
+        yield _dated(line, f"line {rows.line_num}", known) if line[3] or line[4] else line
 
 
 def _read_json(text: str) -> Asked:
@@ -157,7 +161,17 @@ def _json_line(item: Any, shared: Mapping[str, Any], where: str) -> AskedLine:
         if not isinstance(text, str):
             raise DataError(f"the {name} of {where} is a {type(text).__name__}; give text.")
         rest.append(_short(text.strip(), f"the {name} of {where}"))
-    return AskedLine(_id_text(own["id"], where), *rest)
+    return _dated(AskedLine(_id_text(own["id"], where), *rest), where, {})
+
+
+def _dated(line: AskedLine, where: str, known: dict[tuple[str, str], tuple[str, str]]) -> AskedLine:
+    """The line with its days read; those that were read before are `known`."""
+    both = line[3:5]
+    if both not in known:
+        received, due = (read_date(text, f"{name} in {where}") for name, text in zip(COLUMNS[3:], both, strict=True))
+        refuse_impossible(received, due, where)
+        known[both] = received, due
+    return AskedLine(*line[:3], *known[both])
 
 
 def _id_text(value: object, where: str) -> str:
@@ -172,11 +186,16 @@ def _id_text(value: object, where: str) -> str:
     return _short(value, where)
 
 
-def _refuse_long(*texts: str) -> None:
+def _checked(*texts: str) -> tuple[str, str]:
+    """Texts for all lines, in the order of the columns; the two days are read and given back."""
     for name, text in zip(COLUMNS[1:], texts, strict=True):
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DataError(f"the {name} is a {type(text).__name__}; give text.")
         _short(text, f"the {name}")
+    received, due = (
+        read_date(day.strip(), f"the day {name}") for name, day in zip(COLUMNS[3:], texts[2:], strict=True)
+    )
+    return received, due
 
 
 def _short(text: str, where: str) -> str:
@@ -185,83 +204,3 @@ def _short(text: str, where: str) -> str:
     if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
         raise DataError(f"{where} holds half of a character (a lone surrogate); give whole text.")
     return text
-
-
-# ------------------------------------------------------------------------------------------------ how ids are written
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Ids, references and digests in the clear or, under a `salt`, as HMAC-SHA256: only who has it can tell whose."""
-
-    salt: bytes | None = field(default=None, repr=False)
-
-    def of(self, texts: Iterable[str], what: str = "id") -> list[str]:
-        """The written form of each text (32 hex digits under a salt).
-
-        >>> Naming().of(["7"]), [len(name) for name in Naming(b"0123456789abcdef").of(["7"])]
-        (['7'], [32])
-        """
-        if self.salt is None:
-            return list(texts)
-        salt, start = self.salt, f"{what}\0".encode()
-        coded = (start + text.encode("utf-8", "surrogatepass") for text in texts)
-        return [hmac.digest(salt, one, "sha256").hex()[:32] for one in coded]
-
-    def digest(self, plain: str) -> str:
-        """A digest of few rows as it may be shown: rows are few, so a plain one can be found by trying them."""
-        return plain if self.salt is None else hmac.digest(self.salt, f"digest\0{plain}".encode(), "sha256").hex()
-
-    @property
-    def kind(self) -> str:
-        """`plain`, or the salted hash with what tells one salt from another."""
-        if self.salt is None:
-            return "plain"
-        return f"hmac-sha256 under salt {hmac.digest(self.salt, b'which salt', 'sha256').hex()[:12]}"
-
-    def refuse_other(self, kind: str, where: Path) -> None:
-        """Raise unless ids written as `kind` can be compared with this naming's."""
-        if kind == self.kind:
-            return
-        if kind == "plain":
-            raise RegunError(f"the ledger {where} holds its ids in the clear; leave --salt out, or start a new --out.")
-        raise RegunError(
-            f"the ledger {where} holds its ids as {kind}, and {'no salt' if self.salt is None else 'another salt'} was "
-            f"given; give --salt with the file it was begun with."
-        )
-
-
-def read_naming(path: Path | None) -> Naming:
-    """The naming that a salt file asks for; plain without one."""
-    if path is None:
-        return Naming()
-    salt = read_secret(path, "salt")
-    if len(salt) < SHORTEST_SALT:
-        raise RegunError(
-            f"the salt {path} has {len(salt)} bytes; at least {SHORTEST_SALT} random ones are needed: "
-            f"(umask 077; head -c 32 /dev/urandom > {path.name})"
-        )
-    refuse_open(path, "salt")
-    return Naming(salt)
-
-
-def read_secret(path: Path, what: str) -> bytes:
-    """The bytes of a salt or a key."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_SECRET + 1)
-    except OSError as fault:
-        raise RegunError(f"cannot read the {what} {path}: {fault.strerror or fault}.") from None
-    if len(content) > LARGEST_SECRET:
-        raise RegunError(f"the {what} {path} has more than {LARGEST_SECRET:,} bytes; name the right file.")
-    return content
-
-
-def refuse_open(path: Path, what: str) -> None:
-    """Raise if every user of the machine may read or change a secret."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if os.name == "posix" and mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise RegunError(
-            f"the {what} {path} is open to every user of this machine (mode {mode:o}), so it is no secret; make a new "
-            f"one, or chmod 600 {path.name} if nobody has read it."
-        )

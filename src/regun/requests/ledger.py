@@ -20,6 +20,14 @@ from regun.seeds import canonical_json, digest
 LEDGER = "ledger.jsonl"
 BEGINNING = "0" * 64
 """What the first line names as the one before it."""
+ACCEPTED, UNTESTABLE, REJECTED, CANNOT_TELL = "accepted", "accepted untestable", "rejected", "cannot tell"
+STATUSES = {
+    ACCEPTED: "the rule is met; the model is the current one",
+    UNTESTABLE: "nobody can tell, and the operator has accepted that; the model is the current one",
+    REJECTED: "the rule is not met; the model before stays current",
+    CANNOT_TELL: "nobody can tell whether the rule is met; the model before stays current",
+}
+"""What becomes of a request."""
 LONGEST_LINE = 1_000_000
 """Bytes of a line that are read; a real one has some thousand."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -45,7 +53,8 @@ class LedgerLine(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        return self.status == "accepted"
+        """Whether its model took the place of the one before."""
+        return self.status in (ACCEPTED, UNTESTABLE)
 
     def text(self) -> str:
         """The line as it stands in the ledger: canonical JSON, with the digest of it all as its last field."""
@@ -180,6 +189,8 @@ def _misfits(line: LedgerLine, number: int, tip: str) -> list[str]:
     found: list[str] = []
     if line.number != number:
         found.append(f"is entry {line.number}: a line was taken out or put in before it.")
+    if line.status not in STATUSES:
+        found.append(f"has the status {line.status[:40]!r}, which regun does not give.")
     if line.previous != tip:
         found.append(f"does not follow from the line before it: line {number - 1} was changed, moved or taken out.")
     return found

@@ -12,8 +12,9 @@ from regun.data.examples import Examples, Indices
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, StoreError
 from regun.requests.folder import REQUEST, Folder
-from regun.requests.ids import Asked, AskedLine, Naming
+from regun.requests.ids import Asked, AskedLine
 from regun.requests.ledger import Ledger, LedgerLine
+from regun.requests.naming import Naming
 from regun.requests.project import Case
 from regun.seeds import digest
 

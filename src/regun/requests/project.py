@@ -10,18 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.api import count_classes
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Data, Examples
 from regun.data.overlap import UNSEEN, id_texts, refuse_overlap
 from regun.data.views import Selected
-from regun.errors import DataError, RegunError, StoreError
+from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.plugins import find_function, guarded
+from regun.runs.given import count_classes
+from regun.runs.setup import as_recipe
 from regun.runs.training import build_like, find_retrained, load_model
 from regun.splits import Reserve
 from regun.store import Artefact, Store, state_digest
 from regun.training.job import device_of
+from regun.training.recipes import Recipe
 
+MOST_OUTS = 1000
+"""Out models that anybody could want."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -42,7 +46,7 @@ class Project:
     test: Source | None = None
     unseen_ids: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Ids of heldout, val and test, where they have some: overlap with training is then found."""
-    method: str = "regun"
+    method: str = "auto"
     """As on the command line: name@preset,key=value,..."""
     family: str | None = None
     """Whose preset (resnet, swin) a method takes where none is named; None for its plain defaults."""
@@ -51,11 +55,24 @@ class Project:
     rebuild: Callable[[int], nn.Module] | None = None
     """Makes the model afresh from a seed, for retraining; needed where its layers cannot reset themselves."""
     retrain: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Settings with which `retrain` trains (epochs, lr, batch_size, ...)."""
+    """How the model was trained, and is trained anew (epochs, lr, batch_size, ...); empty if that is not known."""
     retrained: Callable[[frozenset[str]], Sequence[nn.Module]] | None = None
     """Gives models trained without these ids, for gaps and, from three on, the noise floor; the first is the truth."""
+    out_models: int = 2
+    """Short trainings on the retain set by which records are judged where there are no retrained models; 0 for none."""
+    out_share: float = 0.25
+    """Share of the epochs of `retrain` (or of the usual 40) that each of them gets."""
+    role: str = ""
+    """Who is responsible for a request, as its receipt names it: a role, not a person."""
+    derived: Sequence[str] = ()
+    """Names of other models that were made from this one, as far as you know: a receipt lists them as not covered."""
     device: torch.device | str | None = None
     num_classes: int | None = None
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How the model was trained, where that is known."""
+        return as_recipe(self.retrain) if self.retrain else None
 
 
 @dataclass(frozen=True)
@@ -120,6 +137,7 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
     if not isinstance(project.model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RegunError(f"the project's model is a {type(project.model).__name__}; give a torch.nn.Module.")
     _refuse_other_state(project.model)
+    _refuse_bad_judging(project)
     device = torch.device(project.device) if project.device is not None else device_of(project.model)
     given = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
     sources = {name: source for name, source in given.items() if source is not None}
@@ -136,7 +154,7 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
     classes = project.num_classes
     if classes is None:
         with guarded("the project's model, asked about the first training example,"):
-            classes = count_classes(project.model, project.train)
+            classes = count_classes(project.model, project.train, "train")
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     total = len(sets["train"].labels)
     given_ids = {"train": project.ids if project.ids is not None else range(total), **project.unseen_ids}
@@ -154,6 +172,17 @@ def _refuse_other_state(model: nn.Module) -> None:
         raise RegunError(
             f"the model's state {other[0]!r} is a {type(state[other[0]]).__name__} (from get_extra_state); receipts "
             f"and model files hold tensors only. Keep it in a buffer, or outside the state."
+        )
+
+
+def _refuse_bad_judging(project: Project) -> None:
+    assert project.recipe is None or project.recipe.epochs >= 0  # one that cannot be read is said here
+    if not 0 <= project.out_models <= MOST_OUTS or not 0 < project.out_share <= 1:
+        raise SettingsError(
+            [
+                f"the project has out_models={project.out_models} and out_share={project.out_share}; give 0 to "
+                f"{MOST_OUTS} models, and a share above 0 and up to 1."
+            ]
         )
 
 
@@ -186,6 +215,7 @@ def stored_project(
         return [load_model(found, device) for found in find_retrained(store, base, np.setdiff1d(trained, forget))]
 
     unseen = {"heldout": kept.heldout, "val": kept.val}
+    family_tree = [f"{a.info.get('title') or a.info.get('role')} {a.key[:12]}" for a in _descendants(store, base)]
     return Project(
         model=load_model(base, device),
         train=Selected(data.train, trained),
@@ -197,7 +227,18 @@ def stored_project(
         rebuild=lambda seed: build_like(base, seed),
         retrain=base.inputs.get("recipe") or {},
         retrained=retrained,
+        derived=family_tree,
         family=family,
         device=device,
         num_classes=data.train.num_classes,
     )
+
+
+def _descendants(store: Store, base: Artefact) -> list[Artefact]:
+    """Models of the store that were made from the base, or from one that was."""
+    models = store.artefacts("model")
+    known, found = {base.key}, list[Artefact]()
+    while more := [a for a in models if a.key not in known and str(a.info.get("base")) in known]:
+        known |= {a.key for a in more}
+        found += more
+    return sorted(found, key=lambda a: a.key)

@@ -4,98 +4,133 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from regun.evaluate import Evaluation
-from regun.requests.ids import Naming
-from regun.requests.judge import NOTHING_TO_UNLEARN, Attempt, Judge, places
+from regun.evaluate.influence import Influence
+from regun.requests.attempt import Attempt
+from regun.requests.dates import Dates
+from regun.requests.judge import Judge, places
+from regun.requests.ledger import LedgerLine
+from regun.requests.naming import Naming
 from regun.requests.plan import RequestPlan
-from regun.runs.unlearning import Outcome
-from regun.show.numbers import many
+from regun.requests.words import claim_of, done_to_it, letter, limits, not_tried, tried
 from regun.show.spreadsheet import csv_text
 from regun.store import versions
 
 SHOWN = 20
 """Ids, reasons and references that the receipt itself names; request.json has them all."""
-ENOUGH = 30
-"""Forgotten examples below which the attacks' intervals are too wide to show a weak memory."""
 
 
-def sections(
-    judge: Judge,
-    attempts: Sequence[Attempt],
-    naming: Naming,
-    *,
-    created: str,
-    rejected: int,
-    weights: Mapping[str, str],
-    checked: Sequence[str],
-    signed: bool,
-    files: Mapping[str, str],
-) -> dict[str, Any]:
-    """Every section of the receipt; the last of the attempts counts.
+@dataclass(frozen=True)
+class Circumstances:
+    """What a receipt says besides what was planned and found: when, what became of it, who is responsible, earlier
+    lines of the ledger, digests of the models (base, before, after) and files, and how overlap was searched for."""
 
-    `rejected` counts earlier rejections of the same ids, `weights` are digests (base, before, after), `checked` says
-    how overlap was searched for, `files` are the digests of the files the receipt speaks for.
-    """
-    plan, case, last, model = judge.plan, judge.case, attempts[-1], judge.case.project.model
-    sizes = {"train": len(case.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
-    sizes |= {name: len(rows) for name, rows in plan.kept.items()}
-    digests = plan.digests(case, naming)
-    audits = {n: {"before": _audit(judge.audited[n]), "after": _audit(found)} for n, found in last.audit.items()}
+    created: str
+    dates: Dates
+    status: str
+    role: str
+    earlier: Sequence[LedgerLine]
+    weights: Mapping[str, str]
+    checked: Sequence[str]
+    signed: bool
+    files: Mapping[str, str]
+
+
+def sections(judge: Judge, attempts: Sequence[Attempt], naming: Naming, around: Circumstances) -> dict[str, Any]:
+    """Every section of the receipt; the last of the attempts counts."""
+    plan, case, last = judge.plan, judge.case, attempts[-1]
     return {
         "request": {
             "number": plan.number,
-            "created": created,
+            "created": around.created,
+            "dates": around.dates.to_json(),
+            "role": around.role,
             "digest": plan.request,
-            "rejected_before": rejected,
+            "tried_before": _tried_before(plan, around.earlier),
             "ids_are": case.ids_are,
             **_asked(plan, naming),
         },
-        "model": {
-            "class": f"{type(model).__module__}.{type(model).__qualname__}",
-            "parameters": sum(p.numel() for p in model.parameters()),
-            **weights,
-        },
+        "model": _model(judge, around),
         "data": {
-            "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
+            "sets": _sets(judge, naming),
             "newly_forgotten_examples": len(plan.new),
             "earlier_ids_no_longer_at_hand": plan.gone,
-            "overlap_searched_by": list(checked),
+            "overlap_searched_by": list(around.checked),
         },
         "method": {
             "claim": claim_of(last.outcome),
             "seed": judge.seed,
             "attempts": [_attempt(attempt) for attempt in attempts],
         },
-        "audit": {"scopes": audits, "drops": dict(last.drops)},
+        "audit": {
+            "scopes": {
+                n: {"before": _audit(judge.audited[n]), "after": _audit(found)} for n, found in last.audit.items()
+            },
+            "drops": dict(last.drops),
+            "influence": {n: f.to_json() if isinstance(f, Influence) else f for n, f in last.left.items()},
+            "judged": list(last.judged),
+            "outs": judge.outs.to_json(),
+            "tried": tried(judge, last.audit, last.left),
+            "not_tried": not_tried(judge),
+        },
         "acceptance": {
             "rule": judge.rule.text,
-            "accepted": last.accepted,
+            "answer": last.verdict,
+            "status": around.status,
             "findings": [asdict(finding) for finding in last.findings],
         },
-        "limits": limits(last, plan, naming, signed),
+        "letter": {"text": letter(last, plan, around.status, around.dates, around.role)},
+        "limits": limits(last, plan, naming, around.signed),
         "software": {**versions(), "python": platform.python_version(), "system": platform.system()},
         "ledger": {"number": plan.number, "previous": plan.tip},
-        "files": dict(files),
+        "files": dict(around.files),
     }
+
+
+def _model(judge: Judge, around: Circumstances) -> dict[str, Any]:
+    """The model, its digests, and what else was made from it: earlier models of the folder, and those one knows of."""
+    model = judge.case.project.model
+    others = [{"request": line.number, "status": line.status, "weights": line.after} for line in around.earlier]
+    return {
+        "class": f"{type(model).__module__}.{type(model).__qualname__}",
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **around.weights,
+        "in_this_folder": others,
+        "derived": [str(name) for name in judge.case.project.derived],
+    }
+
+
+def _sets(judge: Judge, naming: Naming) -> dict[str, Any]:
+    plan, case = judge.plan, judge.case
+    sizes = {"train": len(case.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
+    sizes |= {name: len(rows) for name, rows in plan.kept.items()}
+    digests = plan.digests(case, naming)
+    return {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()}
+
+
+def _tried_before(plan: RequestPlan, earlier: Sequence[LedgerLine]) -> dict[str, int]:
+    """Requests for the same ids that did not end in a new model, by what became of them."""
+    return dict(Counter(line.status for line in earlier if line.request == plan.request and not line.accepted))
 
 
 def in_the_clear(plan: RequestPlan, naming: Naming) -> list[str]:
     """What of a request is written as it was given although its ids are not."""
-    kinds = {"reasons": (line.reason for line in plan.matched.lines), "dates": (li.date for li in plan.matched.lines)}
+    lines = plan.matched.lines
+    kinds = {"reasons": (line.reason for line in lines), "dates": (line.received or line.due for line in lines)}
     return [name for name, texts in kinds.items() if naming.salt is not None and any(texts)]
 
 
 def request_file(plan: RequestPlan, naming: Naming, ids_are: str) -> bytes:
-    """request.json: every record with its reason, reference and date; ids and references as the naming writes them."""
+    """request.json: every record with its reason, reference and days; ids and references as the naming writes them."""
     different = {line.requester for line in plan.matched.lines} - {""}
     requesters = {"": "", **dict(zip(different, naming.of(different, "requester"), strict=True))}
     lines = [
-        {"id": name, "reason": line.reason, "requester": requesters[line.requester], "date": line.date}
+        {**line._asdict(), "id": name, "requester": requesters[line.requester]}
         for name, line in zip(plan.names, plan.matched.lines, strict=True)
     ]
     content = {"naming": naming.kind, "ids_are": ids_are, "lines": lines, "unseen": plan.unseen}
@@ -127,7 +162,6 @@ def _asked(plan: RequestPlan, naming: Naming) -> dict[str, Any]:
         "first_ids": list(plan.names[:SHOWN]),
         "reasons": _counted(line.reason for line in matched.lines if line.reason),
         "requesters": _counted(naming.of(requesters, "requester")),
-        "dates": _counted(line.date for line in matched.lines if line.date),
         "left_out": {
             "named_twice": len(matched.duplicate),
             "already_forgotten": len(matched.already),
@@ -144,9 +178,13 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "method": outcome.method,
         "settings": outcome.config,
         "cost": vars(outcome.cost),
+        "done": done_to_it(outcome, attempt.change),
+        "change": attempt.change.to_json() if attempt.change is not None else None,
+        "trained_anew": outcome.trained_anew,
         "diverged": outcome.diverged,
+        "warnings": [str(text) for text in outcome.warnings],
         "notes": {str(name): _plain(value) for name, value in outcome.notes.items()},
-        "accepted": attempt.accepted,
+        "answer": attempt.verdict,
         "findings": [asdict(finding) for finding in attempt.findings],
     }
 
@@ -160,100 +198,10 @@ def _plain(value: Any) -> Any:
 
 
 def _audit(found: Evaluation) -> dict[str, Any]:
-    """An evaluation without its curves."""
-    return {name: part for name, part in found.to_json().items() if name != "attacks"}
+    """An evaluation without its curves, and without what the receipt says elsewhere."""
+    return {name: part for name, part in found.to_json().items() if name not in ("attacks", "before", "influence")}
 
 
 def _counted(texts: Iterable[str]) -> dict[str, Any]:
     counts = Counter(texts)
     return {"different": len(counts), "most_common": [list(pair) for pair in counts.most_common(SHOWN)]}
-
-
-# ------------------------------------------------------------------------------------- what a receipt does not show
-
-
-def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> list[str]:
-    """The limits of the claim in plain words, most important first."""
-    found = [_kind(last.outcome), *([_attacks(last.audit)] if last.audit else [])]
-    if last.audit and len(plan.forget) < ENOUGH:
-        found.append(
-            f"Only {many(len(plan.forget), 'forgotten example')} could be tested. With so few the intervals are wide: "
-            "a clear memory would show, a weak one would not."
-        )
-    if plan.gone:
-        found.append(
-            f"{many(plan.gone, 'id')} forgotten by earlier requests can no longer be tested: the records are not in "
-            "the data any more. Their own receipts speak of them."
-        )
-    if naming.salt is not None:
-        found.append(
-            "The salt hides ids. Who has the data and the models can still try which records fit the numbers shown "
-            "here; the fewer they are, the better that works."
-        )
-    return [
-        *found,
-        "It speaks of one file of weights, the one with the digest shown. Other models, backups, logs, caches and "
-        "copies of the records are not touched and not tested.",
-        "Which records the model was trained on, and that it never saw the held-out, validation and test records, is "
-        "the operator's word; overlap is searched for by id, and by content where asked.",
-        _trust(signed),
-    ]
-
-
-def claim_of(outcome: Outcome) -> str:
-    """What kind of claim a run supports: `retrained`, `certified` (only where a bound holds), `empirical` or `none`."""
-    if outcome.method == "retrain":
-        return "retrained"
-    if outcome.method == NOTHING_TO_UNLEARN:
-        return "none"
-    bound = outcome.notes.get("certificate")
-    return "certified" if isinstance(bound, dict) and bound.get("holds") is True else "empirical"
-
-
-def _kind(outcome: Outcome) -> str:
-    claim = claim_of(outcome)
-    if claim == "certified":
-        bound = outcome.notes["certificate"]
-        return (
-            f"The method comes with a bound: epsilon {bound['epsilon']:.4g} at delta {bound['delta']:.4g}, under the "
-            "assumptions that the receipt's notes list. It speaks of the weights; whether the assumptions hold is the "
-            "operator's word."
-        )
-    if claim == "retrained":
-        return (
-            "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
-            "weights it started from or the retained records carry something of them."
-        )
-    if claim == "none":
-        return (
-            "The model was never trained on these records and was left as it is; from now on they are left out of the "
-            "unseen sets. Nothing was unlearned and nothing tested."
-        )
-    return (
-        f"This is approximate unlearning: {outcome.method} ran {outcome.cost.steps:,} steps; that it reached what it "
-        "aims at is not proven. The audit is evidence, not proof, that the records' influence is gone; only training "
-        "anew without them is exact."
-    )
-
-
-def _attacks(audit: Mapping[str, Evaluation]) -> str:
-    references = max((int(e.settings.get("references", 0)) for e in audit.values()), default=0)
-    if references:
-        return (
-            f"The attacks ask whether the model's answers give the forgotten records away, as a group and (with "
-            f"{references} reference models) one by one. That they fail shows that these attacks fail, not that all do."
-        )
-    return (
-        "The attacks ask whether the model's answers tell the forgotten records, as a group, from unseen ones. That "
-        "they fail shows that these attacks fail, not that all do: attacks that train models of their own are "
-        "stronger, and single records that stand out may be missed."
-    )
-
-
-def _trust(signed: bool) -> str:
-    if signed:
-        return "The signature shows that the holder of the key issued this receipt, not that what it says is true."
-    return (
-        "It is not signed: changes are noticed unless the whole folder is rewritten consistently. Keep the hash of the "
-        "ledger's last line elsewhere, or sign."
-    )

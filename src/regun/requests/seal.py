@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regun.errors import RegunError
-from regun.requests.ids import read_secret, refuse_open
+from regun.requests.naming import read_secret, refuse_open
 from regun.seeds import canonical_json, digest
 
 FORMAT = 1
@@ -22,6 +22,7 @@ SECTIONS = (
     "method",
     "audit",
     "acceptance",
+    "letter",
     "limits",
     "software",
     "ledger",

@@ -228,6 +228,8 @@ def _line(path: Path, receipt: Receipt, content: bytes, line: LedgerLine, curren
         faults.append(f"is of folder {line.number:04d}, but the receipt stands in {folder.name}")
     if line.before != (current or line.base):
         faults.append("does not start from the model that was current then")
+    if line.accepted and line.before == line.after and _field(receipt, "request", "records"):
+        faults.append("accepts a model that is the one before it: nothing was unlearned")
     if (folder / PAGE).is_file() and _sha256(folder / PAGE) != line.files.get(PAGE):
         faults.append(f"does not name this {PAGE}: other bytes")
     yield from (Check(what, False, fault) for fault in faults)
@@ -247,7 +249,7 @@ def _misfits(receipt: Receipt, content: bytes, line: LedgerLine) -> Iterator[str
         ("request", "naming", line.naming),
         ("request", "ids_are", line.ids),
         ("ledger", "previous", line.previous),
-        ("acceptance", "accepted", line.accepted),
+        ("acceptance", "status", line.status),
     ):
         if _field(receipt, section, name) != value:
             yield f"and the receipt's {section!r} differ in {name}"

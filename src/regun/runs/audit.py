@@ -11,7 +11,7 @@ from regun.code import code_digest
 from regun.data.examples import Data, Examples, Indices
 from regun.errors import AuditError, NotFiniteError
 from regun.evaluate import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
-from regun.evaluate.signals import Signals
+from regun.evaluate.signals import UNSEEN, Signals
 from regun.runs.signals import signals_of
 from regun.runs.training import load_model
 from regun.seeds import digest
@@ -23,14 +23,17 @@ Device = torch.device | str
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Everything that decides an evaluation: the model, those retrained without the forget set that it is compared
-    with (the first is the truth, the others show the noise), on which examples, by which attacks and metrics."""
+    """Everything that decides an evaluation: the model, the one before unlearning, those retrained without the forget
+    set that it is compared with (the first is the truth, the others show the noise), further models that never saw the
+    forgotten examples (short trainings, say), on which examples, by which attacks and metrics."""
 
     target: Artefact
     data: Data
     splits: Splits
+    before: Artefact | None = None
     retrain: Artefact | None = None
     references: tuple[Artefact, ...] = ()
+    outs: tuple[Artefact, ...] = ()
     attacks: tuple[str, ...] | None = None
     metrics: tuple[str, ...] = ()
     bootstrap: int = 1000
@@ -38,7 +41,14 @@ class Audit:
 
     def inputs(self) -> dict[str, Any]:
         """What decides the evaluation: its content key."""
-        return {"target": self.target.info["weights"], **self.floor_inputs(), "bootstrap": self.bootstrap}
+        return {
+            "target": self.target.info["weights"],
+            "before": self.before.info["weights"] if self.before else None,
+            "outs": [out.info["weights"] for out in self.outs],
+            "judged": list(self.judged),
+            **self.floor_inputs(),
+            "bootstrap": self.bootstrap,
+        }
 
     def floor_inputs(self) -> dict[str, Any]:
         """What decides the noise floor, which does not depend on the target."""
@@ -52,6 +62,12 @@ class Audit:
             "signals": code_digest("regun.runs.signals"),
             "seed": self.seed,
         }
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The unseen sets that are judged: those that there are, but for one that the method trained towards."""
+        there = audited_parts(self.data, self.splits)
+        return tuple(name for name in UNSEEN if name in there and name not in self.target.info.get("towards", ()))
 
     @property
     def has_floor(self) -> bool:
@@ -78,6 +94,9 @@ def audit_model(audit: Audit, store: Store, device: Device = "cpu") -> Evaluatio
             target,
             said(audit.retrain) if audit.retrain else None,
             [said(reference) for reference in audit.references],
+            before=said(audit.before) if audit.before else None,
+            outs=[said(out) for out in audit.outs],
+            unseen=audit.judged,
             attacks=audit.attacks,
             metrics=audit.metrics,
             bootstrap=audit.bootstrap,
@@ -113,7 +132,18 @@ def risks(audit: Audit, store: Store, device: Device = "cpu") -> list[Risk]:
     target, *others = (
         split_signals(model, audit.data, audit.splits, store, device) for model in (audit.target, *audit.references)
     )
-    return risk_list(target, others)
+    before = split_signals(audit.before, audit.data, audit.splits, store, device) if audit.before else None
+    return risk_list(target, others, before=before)
+
+
+def before_of(target: Artefact, splits: Splits, store: Store) -> Artefact | None:
+    """The model before unlearning: the base of an unlearned one; of a model trained on all that is to be forgotten,
+    itself. None where the store does not know it."""
+    key = target.info.get("base")
+    if key is not None:
+        return store.load("model", key) if store.has("model", key) else None
+    own = "recipe" in target.inputs and target.inputs["trained_on"] == digest(splits.base)
+    return target if own else None
 
 
 def split_signals(
@@ -171,7 +201,7 @@ def signals_inputs(artefact: Artefact, examples: Examples, indices: Indices) -> 
 
 def refuse_unfit_references(audit: Audit) -> None:
     """A retrained model that saw a forgotten example cannot show what not having seen it looks like."""
-    for artefact in (a for a in (audit.retrain, *audit.references) if a is not None):
+    for artefact in (a for a in (audit.retrain, *audit.references, *audit.outs) if a is not None):
         if "trained_on.safetensors" not in artefact.manifest["files"]:
             raise AuditError(f"{artefact.key[:12]} is not a model trained from scratch; name retrained models.")
         seen = np.intersect1d(artefact.tensors("trained_on")["indices"].numpy(), audit.splits.forget)

@@ -14,9 +14,12 @@ from regun.errors import RegunError, SettingsError, SplitError, unknown
 from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
+from regun.runs.choices import Selection
+from regun.runs.selection import KINDS as SELECTIONS
+from regun.runs.selection import read_selection
 from regun.runs.training import model_of
 from regun.settings import bind, parse_spec, shown
-from regun.splits import Indices, Request, Reserve, make_splits, reserve
+from regun.splits import Request, Reserve, reserve
 from regun.store import Artefact
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES, Recipe
@@ -138,6 +141,13 @@ def read_recipe(text: str) -> Recipe:
     return bind(Recipe, values, "recipe", RECIPES[name])
 
 
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str) -> Recipe:
+    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`)."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    return read_recipe(recipe) if isinstance(recipe, str) else bind(Recipe, recipe, "recipe")
+
+
 def read_budget(text: str) -> Budget:
     """`steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
@@ -146,9 +156,11 @@ def read_budget(text: str) -> Budget:
     return Budget(**{name: int(number)})
 
 
-def read_request(text: str) -> Request:
-    """`0.1`, `stratified:0.1`, `class:3/5`, `class:3=0.5`, `ids:FILE`."""
+def read_request(text: str) -> Request | Selection:
+    """`0.1`, `stratified:0.1`, `class:3/5`, `class:3=0.5`, `ids:FILE`; or one that models answer: `hard:0.1`, ..."""
     kind, _, rest = text.partition(":")
+    if kind in SELECTIONS:
+        return read_selection(text)
     try:
         if not rest:
             return Request.random(float(kind))
@@ -167,7 +179,16 @@ def read_request(text: str) -> Request:
         ) from None
     if kind == "ids":
         return Request.of_ids(read_ids(Path(rest)))
-    raise SplitError(unknown("kind of request", kind, ("stratified", "class", "ids")))
+    raise SplitError(unknown("kind of request", kind, ("stratified", "class", "ids", *SELECTIONS)))
+
+
+def split_requests(text: str) -> tuple[str, ...]:
+    """The requests of a list; `like:17,50` has a comma of its own.
+
+    >>> split_requests("0.1,like:17,50,class:3")
+    ('0.1', 'like:17,50', 'class:3')
+    """
+    return tuple(re.findall(r"like:[0-9]+,[0-9]+|[^,]+", text))
 
 
 def read_ids(path: Path) -> list[int]:
@@ -181,11 +202,6 @@ def read_ids(path: Path) -> list[int]:
     if bad:
         raise SplitError(f"{path} holds {shown(bad[0])}, which is not an id; ids are whole numbers, one a line.")
     return [int(i) for i in items]
-
-
-def trained_on(data: Data, kept: Reserve, request: Request | None) -> Indices:
-    """What a base model trains on or, with a request, a retrained one."""
-    return kept.base if request is None else make_splits(data.train.labels, request, kept).retain
 
 
 def _data_set(name: str) -> DataSet:

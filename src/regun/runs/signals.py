@@ -1,11 +1,14 @@
 """From a model to what it said: the one way."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regun.data.examples import Examples, Indices
+from regun.data.examples import Examples, Indices, by_position
 from regun.evaluate.signals import Signals
+from regun.models.calls import Inputs, logits_of
 from regun.training.forward import eval_logits
 from regun.training.job import device_of, private_copy
 
@@ -17,8 +20,36 @@ def signals_of(
 
     Raises `NotFiniteError` where its answers are not finite numbers.
     """
-    rows = np.arange(len(examples.labels)) if indices is None else indices
-    where = torch.device(device) if device is not None else device_of(model)
-    there = model if device_of(model) == where else private_copy(model, where)
-    logits = eval_logits(there, examples, rows, where)
-    return Signals.from_logits(logits.numpy(), examples.labels[rows], rows)
+    return signals_of_each([model], examples, indices, device)[0]
+
+
+def signals_of_each(
+    models: Sequence[nn.Module],
+    examples: Examples,
+    indices: Indices | None = None,
+    device: torch.device | str | None = None,
+) -> list[Signals]:
+    """What each of some models says; every example is fetched once for all of them."""
+    rows = np.arange(len(examples)) if indices is None else indices
+    where = torch.device(device) if device is not None else device_of(models[0])
+    there = [model if device_of(model) == where else private_copy(model, where) for model in models]
+    together = _Together(there) if len(there) > 1 else None
+    logits = eval_logits(there[0] if together is None else together, examples, rows, where).numpy()
+    cuts = np.cumsum([] if together is None else together.outputs[:-1], dtype=np.int64)
+    labels = examples.labels_at(rows)
+    return [Signals.from_logits(answer, labels, rows) for answer in np.split(logits, cuts, axis=1)]
+
+
+class _Together(nn.Module):
+    """Several models side by side: their logits next to each other; `outputs` is how many each has."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.outputs: list[int] = []
+
+    def forward(self, *positional: Tensor, **named: Tensor) -> Tensor:
+        x: Inputs = positional[0] if len(positional) == 1 else named or by_position(positional)
+        answers = [logits_of(model, x) for model in self.models]
+        self.outputs[:] = [answer.shape[1] for answer in answers]
+        return torch.cat([answer.float() for answer in answers], dim=1)

@@ -1,5 +1,6 @@
 """Unlearned models: one run of a method on plain objects, and as artefacts that can be traced back to the run."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from regun.data.examples import Data
 from regun.errors import RegunError, StoreError, unknown
 from regun.methods import Method, get_method
 from regun.plugins import trusted_name
+from regun.runs.guards import Guard
 from regun.runs.training import Watch, build_like, load_model
 from regun.seeds import chance, derive, digest
 from regun.settings import bind
@@ -23,6 +25,15 @@ from regun.training.forward import eval_logits
 from regun.training.job import Budget, Cost, Epoch, Job, private_copy
 from regun.training.recipes import Recipe
 
+LOG = logging.getLogger("regun")
+EPOCHS = logging.getLogger("regun.epochs")
+WAYS_OUT = (
+    "labelled examples the model was never trained on. Give a part of the validation set that nothing else is judged "
+    "by, or collect and label new examples of the same kind (next time: set some aside before training, as regun train "
+    "--heldout 0.1 does). Without any, use a method that needs none: auto or regun@teacher, which learn from a model "
+    "trained without the records, or finetune, salun, scrub, ..., as regun methods lists them."
+)
+"""What to do without held-out data."""
 Said = Callable[[str], tuple[Tensor, Tensor]]
 """The logits and labels of a split."""
 Criterion = Callable[[Said], float]
@@ -62,7 +73,9 @@ CRITERIA: dict[str, Criterion] = {
 class Outcome:
     """An unlearned model, how it was made and what that cost; `diverged` says why a run stopped early, if it did.
 
-    `trials` are the settings a search tried before, of which these were the best, with their scores.
+    `warnings` are sentences about what looks wrong, with what to do; `trained_anew` is True for a model that was
+    trained from scratch on the retain set alone. `trials` are the settings a search tried before, of which these were
+    the best, with their scores.
     """
 
     model: nn.Module
@@ -74,29 +87,52 @@ class Outcome:
     notes: dict[str, Any]
     watched: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     trials: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    warnings: tuple[str, ...] = ()
+    trained_anew: bool = False
 
 
 def unlearn_job(
-    job: Job, method: Method, config: Any, *, keep: str = "last", criterion: str = "val_accuracy"
+    job: Job, method: Method, config: Any, *, keep: str = "last", criterion: str = "val_accuracy", guard: bool = True
 ) -> Outcome:
     """Run `method` on `job`; with keep="best", return the epoch that scores highest by the `criterion`.
 
-    Validation is only watched: the method itself never sees it, and test data are not part of a job at all.
+    Validation is only watched: the method itself never sees it, and test data are not part of a job at all. With
+    `guard`, some examples of every set are asked before and after, and what looks wrong is in `warnings`.
     """
     if keep not in ("last", "best"):
         raise RegunError(unknown("choice of keep", keep, ("last", "best")))
     refuse_missing_needs(job, method, config)
+    rail = Guard(job) if guard else None
     watcher = _Watcher(job, criterion) if keep == "best" else None
-    watched = replace(job, on_epoch=watcher) if watcher is not None else job
+    watched = replace(job, on_epoch=_Teller(method.title, watcher or job.on_epoch))
     started = time.perf_counter()
     fitted = method.run(watched, config)
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
-    if watcher is not None:
+    notes = dict(fitted.notes)
+    own, anew = tuple(notes.pop("warnings", ())), _trained_anew(method, notes)
+    if watcher is not None and not anew:  # a model that was trained anew is none of the epochs watched
         watcher.restore_best()
     job.model.eval()
-    described = method.describe(config)["config"]
-    history = watcher.history if watcher else []
-    return Outcome(job.model, method.name, described, job.cost, fitted.epochs, fitted.diverged, fitted.notes, history)
+    warnings = (*own, *(rail.warnings(method, config, anew) if rail is not None else ()))
+    for sentence in warnings:
+        LOG.warning(sentence)
+    return Outcome(
+        model=job.model,
+        method=method.name,
+        config=method.describe(config)["config"],
+        cost=job.cost,
+        epochs=fitted.epochs,
+        diverged=fitted.diverged,
+        notes=notes,
+        watched=watcher.history if watcher else [],
+        warnings=warnings,
+        trained_anew=anew,
+    )
+
+
+def _trained_anew(method: Method, notes: dict[str, Any]) -> bool:
+    """Whether all of the model was: a method that always does so says which layers it trained, if not all."""
+    return notes.get("trained_anew") is True or (method.trains_anew and "trained" not in notes)
 
 
 def refuse_missing_needs(job: Job, method: Method, config: Any) -> None:
@@ -105,11 +141,18 @@ def refuse_missing_needs(job: Job, method: Method, config: Any) -> None:
     if needs.retain and not len(job.indices("retain")):
         raise RegunError(f"{method.title} needs retain examples and none were given; give some, or use neggrad.")
     if needs.heldout and not len(job.indices("heldout")):
-        raise RegunError(
-            f"{method.title} needs a held-out set: labelled examples the model was never trained on. Set some aside "
-            f"before training (regun train --heldout 0.1), collect new ones, or use a method without it: finetune, "
-            f"neggrad_plus, salun, ssd, ..."
-        )
+        raise RegunError(f"{method.title} needs a held-out set: {WAYS_OUT}")
+
+
+class _Teller:
+    """Logs every epoch, for those who turn logging on (`logging.getLogger("regun")`, INFO)."""
+
+    def __init__(self, title: str, then: Callable[[Epoch, nn.Module], None]) -> None:
+        self.title, self.then = title, then
+
+    def __call__(self, epoch: Epoch, model: nn.Module) -> None:
+        EPOCHS.info("%s: epoch %d of %d, loss %.4f", self.title, epoch.number, epoch.epochs, epoch.loss)
+        self.then(epoch, model)
 
 
 class _Watcher:
@@ -136,7 +179,7 @@ class _Watcher:
 
     def _said(self, model: nn.Module, part: str) -> tuple[Tensor, Tensor]:
         indices, examples = getattr(self.splits, part), self.job.examples
-        return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels[indices])
+        return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels_at(indices))
 
     def restore_best(self) -> None:
         if self.best is not None:
@@ -156,7 +199,7 @@ class Unlearning:
     budget: Budget | None = None
     keep: str = "last"
     criterion: str = "val_accuracy"
-    reference: Artefact | None = None
+    teacher: Artefact | None = None
 
     @classmethod
     def of(cls, artefact: Artefact, data: Data, store: Store) -> "Unlearning":
@@ -188,7 +231,7 @@ class Unlearning:
             budget=Budget.of(inputs["budget"]),
             keep=keep,
             criterion=criterion[0] if criterion else "val_accuracy",
-            reference=store.load("model", info["reference"]) if info["reference"] else None,
+            teacher=store.load("model", info["teacher"]) if info["teacher"] else None,
         )
 
     def inputs(self) -> dict[str, Any]:
@@ -204,7 +247,7 @@ class Unlearning:
             "recipe": self.base.inputs.get("recipe"),
             "budget": self.budget.to_json() if self.budget else None,
             "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
-            "reference": self.reference.info["weights"] if self.reference else None,
+            "reference": self.teacher.info["weights"] if self.teacher else None,
             "seed": self.seed,
         }
 
@@ -228,7 +271,7 @@ def unlearn_model(
             on_epoch=watch.on_epoch,
             on_progress=watch.on_progress,
             budget=run.budget,
-            reference=load_model(run.reference, device) if run.reference else None,
+            teacher=load_model(run.teacher, device) if run.teacher else None,
             rebuild=lambda seed: build_like(base, seed),
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
         )
@@ -241,7 +284,7 @@ def unlearn_model(
             "title": run.method.title,
             "config": outcome.config,
             "base": base.key,
-            "reference": run.reference.key if run.reference else None,
+            "teacher": run.teacher.key if run.teacher else None,
             "data_name": run.data.name,
             "examples": len(splits.retain),
             "forgotten": len(splits.forget),
@@ -251,6 +294,9 @@ def unlearn_model(
             "cost": vars(outcome.cost),
             "diverged": outcome.diverged,
             "notes": outcome.notes,
+            "towards": ["heldout"] if run.method.needs_of(run.config).looks and not outcome.trained_anew else [],
+            "warnings": list(outcome.warnings),
+            "trained_anew": outcome.trained_anew,
             "watched": outcome.watched,
         }
         indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}

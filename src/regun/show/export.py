@@ -15,7 +15,7 @@ HEAD = (
     *("study", "forget", "label", "method", "title", "kind", "metric", "unit"),
     *("mean", "std", "repeat_std", "low", "high", "level", "runs", "planned", "mark"),
     *("retrain_mean", "distance", "floor_mean", "floor_largest", "floor_limit"),
-    *VERDICTS,
+    *(word.replace(" ", "_") for word in VERDICTS),
     *COSTS,
     *("diverged_runs", "paper_mean", "paper_std", "paper_mark"),
 )

@@ -14,6 +14,8 @@ from regun.study.results import COSTS, PAPER_COLUMNS, Block, Cell, Results, Row
 
 LAYOUTS = ("requests", "fractions")
 """A table for each forget request, or all requests side by side as in the paper's main table."""
+LEFT = "influence_left"
+"""The number that says how much influence forgotten examples still have."""
 RUNS, VERDICT, SHARE = "runs", "verdict", "time_share"
 """Columns besides metrics and costs: how many runs there are (shown while some are missing), where they stand next to
 the noise floor, and their seconds in percent of Retrain's."""
@@ -118,8 +120,8 @@ def behind(cell: Cell, seeds: int) -> str:
 def verdict(counts: Mapping[Verdict, int]) -> str:
     """Verdicts over runs in words.
 
-    >>> verdict({"inside": 2, "edge": 1, "outside": 0}), verdict({"inside": 0, "edge": 1, "outside": 0})
-    ('2 inside, 1 at edge', 'at edge')
+    >>> verdict({"inside": 2, "cannot tell": 1, "outside": 0}), verdict({"inside": 0, "cannot tell": 1, "outside": 0})
+    ('2 inside, 1 cannot tell', 'cannot tell')
     """
     given = {VERDICTS[name].short: n for name, n in counts.items() if n}
     return ", ".join(given if sum(given.values()) == 1 else [f"{n} {word}" for word, n in given.items()])
@@ -142,8 +144,9 @@ def _default(results: Results, wide: bool, layout: str) -> list[str]:
     shown = [name for name in results.columns if name in results.metrics and (wide or name not in _WIDE_ONLY)]
     if layout == "fractions" and not wide:
         return [name for name in shown if name in _SIDE_BY_SIDE or name not in PAPER_COLUMNS]
+    left = [LEFT] if LEFT in results.metrics and LEFT not in shown else []
     noise = [VERDICT] if any(block.floors for block in results.blocks) else []
-    return [*unfinished(results.blocks), *shown, *noise, *(COSTS if wide else ("steps", "seconds"))]
+    return [*unfinished(results.blocks), *shown, *left, *noise, *(COSTS if wide else ("steps", "seconds"))]
 
 
 def unfinished(blocks: Sequence[Block]) -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from regun.evaluate import VERDICTS
+from regun.show.audited import part_name
 from regun.show.numbers import names
 from regun.study.results import Block, Results, Row, Run
 
@@ -44,6 +45,7 @@ def of_block(results: Results, block: Block, heads: Mapping[str, str]) -> Iterat
     yield from unmarked(block, heads)
     if "verdict" in heads:
         yield from powerless(block)
+        yield from farthest(block)
     printed = (results.printed(block.forget, row.name, name) for row in block.rows for name in block.rankings)
     if results.paper and not any(printed):
         yield f"The paper has no numbers for forget {block.label}."
@@ -72,14 +74,29 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
 
 
 def powerless(block: Block) -> Iterator[str]:
-    """Where the model that forgot nothing would pass as well, passing says nothing."""
+    """Where the model that forgot nothing is not told from retrained ones either, not being told says nothing."""
     for row in block.rows:
-        if row.kind == "base" and row.verdicts.get("inside"):
-            runs = f" in {row.verdicts['inside']} of {row.judged} runs" if row.judged > 1 else ""
+        blind = row.verdicts.get("cannot tell", 0) if row.kind == "base" else 0
+        if blind:
+            runs = f" in {blind} of {row.judged} runs" if row.judged > 1 else ""
             yield (
-                f"{row.title}, which forgot nothing, is inside the noise floor as well{runs} (forget {block.label}): "
-                "there the verdict inside does not show that anything was forgotten."
+                f"{row.title}, which forgot nothing, is not told from retrained models either{runs} (forget "
+                f"{block.label}): no model there can be shown to have forgotten."
             )
+
+
+def farthest(block: Block) -> Iterator[str]:
+    """What tells the models that are outside the noise floor from retrained ones."""
+    found: dict[str, list[str]] = {}
+    for row in (row for row in block.rows if row.kind != "retrain"):
+        runs = [run.evaluation for run in row.runs if run.evaluation is not None]
+        parts = [e.worst for e in runs if e.verdict == "outside" and e.worst is not None]
+        if parts:
+            most = Counter(parts).most_common(1)[0][0]
+            found.setdefault(part_name(most, *runs), []).append(row.title)
+    if found:
+        told = "; ".join(f"{part} ({names(titles)})" for part, titles in found.items())
+        yield f"What tells models from retrained ones most clearly (forget {block.label}): {told}."
 
 
 def incomplete(block: Block) -> Iterator[str]:

@@ -106,7 +106,7 @@ def roc(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
     used = {"this method": charts.ROLES_METHOD, "Retrain": charts.ROLES["retrain"], "Base": charts.ROLES["base"]}
     used |= {"guessing": charts.ROLES["diagonal"]}
     shown = [row for row in block.methods if row.name in found]
-    return Panels(f"ROC curves ({_whose(closeup)})", text, _key(used, gallery), tuple(map(panel, shown)))
+    return Panels(f"ROC curves ({_whose(closeup)})", text, line_key(used, gallery), tuple(map(panel, shown)))
 
 
 def confidence(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
@@ -128,7 +128,7 @@ def confidence(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
         "the filled shape then follows the two lines as it does for Retrain. The axis is stretched towards 0 and "
         "100 %; the median is that of forgotten examples."
     )
-    key = _key({_WORDS[name]: look for name, look in charts.SPLITS.items()}, gallery)
+    key = line_key({_WORDS[name]: look for name, look in charts.SPLITS.items()}, gallery)
     return Panels(f"Confidence in the true label ({_whose(closeup)})", text, key, tuple(map(panel, rows)))
 
 
@@ -165,7 +165,7 @@ def _whose(closeup: Closeup) -> str:
     return f"first run of seed {closeup.seed}"
 
 
-def _key(used: Mapping[str, tuple[str, Any]], gallery: Gallery) -> tuple[tuple[str, str], ...]:
+def line_key(used: Mapping[str, tuple[str, Any]], gallery: Gallery) -> tuple[tuple[str, str], ...]:
     """Which line is which: a word and the class of its line."""
 
     def style(colour: str, dashes: Any) -> str:

@@ -1,4 +1,4 @@
-"""The receipt of a deletion request as one page of HTML, to read, print or save as PDF; made of receipt.json alone."""
+"""The receipt of a deletion request as a page of HTML, to read, print or save as PDF; made of receipt.json alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,27 +12,59 @@ ATTACKS = ("smia_auc", "rmia_auc", "lira_auc")
 SETTINGS = ("epochs", "batch_size", "optimizer", "lr", "w", "alpha", "retain_batch")
 """Settings the page shows; the receipt has them all."""
 LISTED = 4
-"""Entries of a list that are shown, so that the receipt stays one page."""
+"""Entries of a list that are shown, so that the receipt stays two pages."""
+BADGES = {
+    "accepted": "accepted",
+    "accepted untestable": "accepted, untestable",
+    "rejected": "rejected",
+    "cannot tell": "cannot tell",
+}
+MARKS = {"passed": "met", "failed": "not met", "cannot tell": "cannot tell"}
+CLAIMS = {
+    "retrained": "retrained: the model was trained anew without the records",
+    "certified": "certified: a mathematical bound holds under the stated assumptions",
+    "empirical": "empirical: tests, no proof",
+    "none": "none: there was nothing to unlearn",
+}
 SCOPES = {"all": "all forgotten", "new": "this request"}
+OUTCOMES = {
+    "accepted": "The new model meets the acceptance rule and is the current model.",
+    "accepted untestable": (
+        "Whether the new model has forgotten them cannot be told by the tests that were made; the operator has "
+        "accepted that, and it is the current model."
+    ),
+    "rejected": "What came out does not meet the acceptance rule; the model before stays in use.",
+    "cannot tell": (
+        "Whether the new model has forgotten them cannot be told by the tests that were made; the model before it "
+        "stays in use."
+    ),
+}
 GOOD = "Good: near 50, or the retrained model's value; well above: still remembered; well below: leaks too."
+STAY = "Retain AUC: the same for the records that stay, whom unlearning should not expose; good: not above before. "
 
 Rows = list[tuple[str, str]]
 
 
 def page(receipt: Mapping[str, Any]) -> str:
     """The page; it loads nothing and runs nothing."""
-    attempt = receipt["method"]["attempts"][-1]
+    attempt, acceptance = receipt["method"]["attempts"][-1], receipt["acceptance"]
     return render(
         "receipt.html",
         number=receipt["request"]["number"],
-        status="accepted" if receipt["acceptance"]["accepted"] else "rejected",
+        status=BADGES[acceptance["status"]],
+        colour=acceptance["status"].replace(" ", "-"),
         summary=_summary(receipt, attempt),
+        letter=receipt["letter"]["text"],
         asked=_filled(_asked(receipt["request"])),
         done=_filled(_done(receipt, attempt)),
-        rule=receipt["acceptance"]["rule"],
+        warnings=[text for one in receipt["method"]["attempts"] for text in one["warnings"]],
+        rule=acceptance["rule"],
         findings=_findings(receipt),
         why_no_audit="The run diverged" if attempt["diverged"] else "Nothing was unlearned",
         audit=_audit(receipt["audit"]["scopes"]),
+        tried=receipt["audit"]["tried"],
+        not_tried=receipt["audit"]["not_tried"],
+        others=_other_models(receipt["model"]),
         limits=receipt["limits"],
         fingerprints=_fingerprints(receipt),
         check=f"regun verify requests/{int(receipt['ledger']['number']):04d}/receipt.json",
@@ -49,49 +81,76 @@ def _summary(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> str:
         )
     what = f"To be forgotten: {many(request['records'], 'id')} ({many(new, 'training example')})"
     also = f", with {total - new:,} of earlier requests" if total > new else ""
-    anew = attempt["method"] == "retrain"
-    done = "was trained anew without them" if anew else f"was changed by {shortened(attempt['method'], 60)}"
-    if receipt["acceptance"]["accepted"]:
-        return f"{what}{also}. The model {done} and meets the acceptance rule; it is the current model."
-    return f"{what}{also}. The model {done} and does not meet the acceptance rule; the model before it stays in use."
+    return f"{what}{also}. {OUTCOMES[receipt['acceptance']['status']]}"
 
 
 def _asked(request: Mapping[str, Any]) -> Rows:
-    first, more = request["first_ids"][:LISTED], request["records"] - LISTED
+    first, more, dates = request["first_ids"][:LISTED], request["records"] - LISTED, request["dates"]
     left = [f"{count:,} {name.replace('_', ' ')}" for name, count in request["left_out"].items() if count]
     left += [f"{count:,} only in {name}" for name, count in request["never_trained_on"].items()]
     clear = f"; {names(request['in_the_clear'])} in the clear" if request["in_the_clear"] else ""
     written = "in the clear" if request["naming"] == "plain" else f"{request['naming']}{clear}"
+    late = f" ({many(dates['days_late'], 'day')} late)" if dates["days_late"] else ""
     return [
+        ("received", dates["received"]),
+        ("due", dates["due"]),
+        ("done", f"{str(request['created']).replace('T', ' ').replace('+00:00', ' UTC')}{late}"),
+        ("responsible", request["role"] or "not named"),
         ("ids", ", ".join(shortened(one, 24) for one in first) + (f" and {more:,} more" if more > 0 else "")),
         ("reason", _tally(request["reasons"])),
         ("requester", _tally(request["requesters"])),
-        ("asked on", _tally(request["dates"])),
         ("left out", "; ".join(left)),
         ("ids are", written),
-        ("rejected before", many(request["rejected_before"], "time") if request["rejected_before"] else ""),
-        ("carried out", str(request["created"]).replace("T", " ").replace("+00:00", " UTC")),
+        ("tried before", "; ".join(f"{many(n, 'time')}: {status}" for status, n in request["tried_before"].items())),
     ]
 
 
 def _done(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> Rows:
     cost, settings, model, sets = attempt["cost"], attempt["settings"], receipt["model"], receipt["data"]["sets"]
     shown = [(k, v) for k, v in settings.items() if k in SETTINGS] or list(settings.items())[:LISTED]
-    work = f"{cost['steps']:,} steps, {cost['backward']:,} samples, {duration(cost['seconds'])}"
     return [
+        ("kind of claim", _claim(receipt)),
         ("method", ", then ".join(shortened(one["spec"], 60) for one in receipt["method"]["attempts"])),
         ("settings", ", ".join(f"{shortened(k, 20)}={shortened(v, 20)}" for k, v in shown)),
-        ("work", work if cost["steps"] else ""),
+        ("what it did", attempt["done"]),
+        ("work", f"{cost['backward']:,} samples, {duration(cost['seconds'])}" if cost["backward"] else ""),
+        ("judged with", _outs(receipt["audit"]["outs"])),
         ("model", f"{shortened(model['class'], 60)}, {model['parameters']:,} parameters"),
         ("examples", ", ".join(f"{name} {some['examples']:,}" for name, some in sets.items() if name != "train")),
         ("software", ", ".join(f"{name} {shortened(text, 20)}" for name, text in receipt["software"].items())),
     ]
 
 
+def _claim(receipt: Mapping[str, Any]) -> str:
+    made, kind = receipt["acceptance"]["status"] in ("accepted", "accepted untestable"), receipt["method"]["claim"]
+    return CLAIMS[kind] if made else f"none is made (it would be {kind})"
+
+
+def _outs(outs: Mapping[str, Any]) -> str:
+    """The models that never saw the records, and what they cost."""
+    if not outs["models"]:
+        return shortened(outs["why"], 120)
+    if outs["kind"] == "retrained":
+        return many(outs["models"], "retrained model")
+    spent = f"{outs['cost']['steps']:,} steps, {duration(outs['cost']['seconds'])}"
+    return f"{many(outs['models'], 'short training')} without the records ({spent})"
+
+
+def _other_models(model: Mapping[str, Any]) -> list[str]:
+    """Models that are known to come from the one forgotten from; none of them is covered."""
+    known = model["in_this_folder"]
+    own = [f"that of request {one['request']} ({one['status']})" for one in known if one["weights"] != model["before"]]
+    first = [f"the first model ({str(model['base'])[:12]})"] if model["base"] != model["before"] else []
+    found = [f"the model before this request ({str(model['before'])[:12]})", *first, *own, *model["derived"]]
+    shown = [shortened(one, 60) for one in found[: 2 * LISTED]]
+    return [*shown, f"and {len(found) - len(shown):,} more"] if len(found) > len(shown) else shown
+
+
 def _findings(receipt: Mapping[str, Any]) -> list[dict[str, Any]]:
     several = len(receipt["audit"]["scopes"]) > 1
     found: list[dict[str, Any]] = receipt["acceptance"]["findings"]
-    return [{**one, "scope": SCOPES.get(one["scope"], "") if several else ""} for one in found]
+    words = {name: SCOPES.get(name, "") if several else "" for name in (*SCOPES, "utility")}
+    return [{**one, "scope": words.get(one["scope"], ""), "mark": MARKS[one["answer"]]} for one in found]
 
 
 def _audit(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -103,9 +162,11 @@ def _audit(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
     head += ["retrained", "noise floor"] if after["retrain"] else []
     shown = [name for name in ACCURACIES if name in after["numbers"]]
     shown += [name for name in after["numbers"] if name in ATTACKS or name.startswith("smia_auc_")]
+    shown += [name for name in ("retain_auc", "retain_auc_heldout", "retain_auc_val") if name in after["numbers"]][:1]
     attack = next((describe(name) for name in shown if "auc" in name), None)
     meaning = f"{attack.label}: {attack.meaning}. " if attack else ""
-    notes = f"{meaning}{GOOD} {shortened(' '.join(after['flags'][:1]), 300)}"
+    stay = STAY if any(name.startswith("retain_auc") for name in shown) else ""
+    notes = f"{meaning}{GOOD} {stay}{shortened(' '.join(after['flags'][:1]), 300)}"
     return {"head": head, "rows": [_row(name, scopes) for name in shown], "notes": notes.strip()}
 
 
@@ -114,7 +175,7 @@ def _row(name: str, scopes: Mapping[str, Any]) -> list[str]:
     value, low, high = after["numbers"][name]
     cells = [describe(name).label, _figure(before["numbers"].get(name, [None])[0]), _figure(value), interval(low, high)]
     if "new" in scopes:
-        own = name == "forget_acc" or not name.endswith("_acc")
+        own = name == "forget_acc" or (not name.endswith("_acc") and not name.startswith("retain_"))
         cells.append(_with_interval(scopes["new"]["after"]["numbers"].get(name)) if own else "")
     if after["retrain"]:
         cells += [_figure(after["retrain"].get(name)), _figure(after["gaps"].get(name, {}).get("floor_mean"))]

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regun.evaluate import UNSEEN, VERDICTS, Metric, Verdict
+from regun.evaluate import UNSEEN, VERDICTS, Exposed, Metric, Number, Verdict
+from regun.evaluate.leakage import number_name
 from regun.show import panels
-from regun.show.layout import RUNS, SHARE, VERDICT, Sheet, cost, label, lay_out, unfinished
+from regun.show.layout import LEFT, RUNS, SHARE, VERDICT, Sheet, cost, label, lay_out, unfinished
 from regun.show.notes import run_name, spread, unmarked
 from regun.show.numbers import names
 from regun.show.page import render
+from regun.show.relearning import relearning
 from regun.show.summary import Summary, attack_label, summarise
 from regun.show.svg import Gallery
 from regun.show.tuning import searches_view
@@ -33,11 +35,12 @@ EXPLAINED = (
     Metric(SHARE, "Time share", "%", "seconds in percent of those retraining took", "well below 100"),
 )
 """The columns of the main table that are no metrics."""
-CHIPS: dict[Verdict | None, str] = {"inside": "in", "edge": "edge", "outside": "out", None: "edge"}
+CHIPS: dict[Verdict | None, str] = {"inside": "in", "cannot tell": "open", "outside": "out", None: "open"}
 """The style class of a verdict; None is that of runs which disagree."""
 _FIRST = ("gap_rftp", "gap_tp", "gap_rfvp", "gap_vp", "retain_acc", "forget_acc", "test_acc", "val_acc")
 _INSTEAD = {"gap_rfvp": "gap_rftp", "gap_vp": "gap_tp", "val_acc": "test_acc"}
 """Numbers that stand in for one on the test split, where that is missing."""
+_RETAINED = tuple(number_name("retain", "auc", split) for split in UNSEEN)
 _SIZES = {
     "forget": "{:,} to forget",
     "retain": "{:,} retained",
@@ -45,6 +48,17 @@ _SIZES = {
     "val": "{:,} for validation",
     "test": "{:,} for testing",
 }
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What unlearning did to those who stay, in one run: the loss attack's AUC on retained examples before and after,
+    and the examples that were exposed most."""
+
+    title: str
+    before: Number
+    after: Number
+    exposed: tuple[Exposed, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ class Request:
     attack: str
     risks: tuple[tuple[str, RiskTable], ...]
     flags: tuple[str, ...]
+    stays: tuple[Stay, ...]
 
 
 def build_report(
@@ -128,12 +143,22 @@ def _request(
         summary=summarise(results, block),
         gaps=panels.gaps(results, block, gallery),
         swept=tuple(panels.tradeoff(found, gallery) for found in tradeoffs if found.forget == block.forget),
-        close=(panels.confidence(block, closeup, gallery), panels.roc(block, closeup, gallery)) if closeup else (),
+        close=tuple(_close(block, closeup, gallery)) if closeup else (),
         learning=panels.learning(block, gallery),
         attack=attack_label(attack_of(closeup)) if closeup else "",
         risks=tuple(_risks(block, closeup)) if closeup else (),
         flags=tuple(_flags(block.rows)),
+        stays=tuple(_stays(block.rows)),
     )
+
+
+def _close(block: Block, closeup: Closeup, gallery: Gallery) -> Iterator[panels.Panels]:
+    """What one run of every method shows: relearning, where it was checked, confidences, ROC curves."""
+    again = relearning(block, closeup, gallery)
+    if again is not None:
+        yield again
+    yield panels.confidence(block, closeup, gallery)
+    yield panels.roc(block, closeup, gallery)
 
 
 def _sheet(results: Results, block: Block, columns: Sequence[str]) -> Sheet:
@@ -159,7 +184,7 @@ def _columns(results: Results, block: Block) -> list[str]:
     leaks = [f"{found[0]}_{statistic}{found[1]}" for statistic in ("auc", "tpr1")] if found else []
     first = [name for name in _FIRST if _INSTEAD.get(name) not in block.rankings]
     own = [name for name in results.columns if name not in PAPER_COLUMNS]
-    numbers = [name for name in dict.fromkeys([*first, *leaks, "forget_div", *own]) if name in block.rankings]
+    numbers = [name for name in dict.fromkeys([LEFT, *first, *leaks, "forget_div", *own]) if name in block.rankings]
     return [*unfinished([block]), *([VERDICT] if block.floors else []), *numbers, "steps", "seconds", SHARE]
 
 
@@ -178,6 +203,15 @@ def _flags(rows: Iterable[Row]) -> Iterator[str]:
                 yield from (f"{row.title}{which}: {flag}" for flag in run.evaluation.flags)
 
 
+def _stays(rows: Iterable[Row]) -> Iterator[Stay]:
+    """Retained examples before and after, of the first run of every method."""
+    for row in (row for row in rows if row.kind == "method"):
+        found = next((run.evaluation for run in row.runs if run.evaluation is not None), None)
+        name = next((n for n in _RETAINED if found is not None and n in found.before), None)
+        if found is not None and name is not None:
+            yield Stay(row.title, found.before[name], found.numbers[name], found.exposed[:5])
+
+
 def _links(
     overview: Sheet | None, requests: Sequence[Request], searched: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
@@ -193,8 +227,8 @@ def _claims(results: Results) -> list[str]:
     audits = [run.evaluation for run in runs if run.evaluation is not None]
     said = list(dict.fromkeys(sentence for audit in audits for sentence in audit.claims))
     said.append(
-        "“Inside the noise floor” is a statement about these numbers and this many retrained models, not a proof "
-        "that nothing is left."
+        "“Inside the noise floor” is a statement about these numbers and this many retrained models, by a test that "
+        "does tell the base model from them; it is no proof that nothing is left."
     )
     alone = "That says nothing about what another trained model would give; the noise floor does."
     return [*said, f"{spread(results)}." + (f" {alone}" if len(results.seeds) == 1 else "")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regun.evaluate import ATTACKS, UNSEEN, VERDICTS, Verdict
-from regun.show.notes import diverged, incomplete, powerless
+from regun.show.notes import diverged, farthest, incomplete, powerless
 from regun.show.numbers import duration, fixed, many, names, percent
 from regun.study.results import Block, Cell, Floor, Results, Row
 
@@ -119,8 +119,8 @@ def _against_noise(leaders: Sequence[Row], gap: str, noise: Floor | None) -> str
     only: Verdict = next(name for name, n in verdicts.items() if n)
     means: dict[Verdict, str] = {
         "inside": f"{apart}, so by this measure the model cannot be told from a retrained one",
-        "edge": f"{apart}; it is farther off than any pair of them, but one more retrained model could be as far "
-        f"(limit {fixed(noise.limit)})",
+        "cannot tell": f"{apart}, and it is no farther off; but neither is the base model, which forgot nothing, so "
+        "that does not show that anything was forgotten",
         "outside": f"{apart}, so the model can be told from a retrained one",
     }
     return f"That is {VERDICTS[only].phrase}: {means[only]}."
@@ -168,18 +168,18 @@ def _notes(block: Block, judged: Sequence[Row], gap: str | None) -> Iterator[str
         yield from _others(block, judged, gap)
         yield from _no_better_than_base(block, judged, gap)
     yield from powerless(block)
+    yield from farthest(block)
     yield from _over_forgetting(block)
     yield from diverged(block)
     yield from incomplete(block)
 
 
 def _others(block: Block, judged: Sequence[Row], gap: str) -> Iterator[str]:
-    """Who else is inside the noise floor, or at its edge, in every run."""
+    """Who else is inside the noise floor in every run."""
     leaders = block.rankings[gap].leaders
-    for verdict in ("inside", "edge"):
-        others = [row.title for row in judged if row.name not in leaders and _always(row.cells[gap], verdict)]
-        if others:
-            yield f"Others {VERDICTS[verdict].phrase}: {names(others)}."
+    others = [row.title for row in judged if row.name not in leaders and _always(row.cells[gap], "inside")]
+    if others:
+        yield f"Others {VERDICTS['inside'].phrase}: {names(others)}."
 
 
 def _always(cell: Cell, verdict: Verdict) -> bool:

@@ -27,7 +27,7 @@ from regun.store.artefact import FORMAT, TENSORS, Artefact, Made, machine, read_
 from regun.store.slot import SNAPSHOT_FILES, Slot
 from regun.store.weights import check_file, write_tensors
 
-KINDS = ("model", "signals", "floor", "evaluation", "score", "tuning")
+KINDS = ("model", "signals", "floor", "evaluation", "relearned", "selection", "score", "tuning")
 MARKER = ".regun-store"
 MARKER_TEXT = b"This directory is a store of regun, who made all that is in it and may clean it up.\n"
 PARTIAL, LOCKS, TMP = ".regun-partial", ".regun-locks", ".regun-tmp"

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from regun.evaluate import ATTACKS, UNSEEN, Risk, Signals, risk_list
 from regun.evaluate.leakage import Lineup, offline_a, scores
+from regun.evaluate.relearning import Point
 from regun.evaluate.roc import Contrast, roc_curve
 
 FloatArray = npt.NDArray[np.float64]
@@ -16,6 +17,14 @@ POINTS = 160
 """Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""
 RISKY = 25
 _EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
+
+
+@dataclass(frozen=True)
+class RelearnCurves:
+    """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
+
+    curves: Mapping[str, tuple[Point, ...]]
+    references: tuple[tuple[Point, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,7 @@ class Closeup:
     """Row name -> split (retain, forget, test, val, heldout) -> signals."""
     references: Sequence[Mapping[str, Signals]]
     """Of each reference model: split -> signals."""
+    relearning: RelearnCurves | None = None
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ from typing import Any
 from regun.errors import NotFiniteError
 from regun.evaluate import Evaluation, Signals, risk_list
 from regun.evaluate.intervals import LEVEL
+from regun.evaluate.relearning import with_relearning
 from regun.runs.audit import split_signals
 from regun.store import Artefact, machine, versions
+from regun.study.asked import request_label
 from regun.study.closeup import Closeup
 from regun.study.paper import Paper
-from regun.study.plan import request_label
+from regun.study.relearning import RelearnBook
 from regun.study.results import PAPER_COLUMNS, Block, Found, Kind, Results, Run, block_of, metrics_of
-from regun.study.tasks import Judge, Train, Tune, Unlearn
+from regun.study.tasks import Judge, Relearn, Select, Train, TrainEarly, Tune, Unlearn
 from regun.study.workshop import Workshop
 from regun.tune import Tuned
 
@@ -20,11 +22,12 @@ from regun.tune import Tuned
 def collect(shop: Workshop, failed: Mapping[str, str] | None = None, paper: Paper | None = None) -> Results:
     """All that is finished; what is not is named in `missing`."""
     study, plan, lost = shop.study, shop.plan, failed or {}
-    blocks = tuple(_block(shop, forget) for forget in study.forget)
+    book = RelearnBook(shop)
+    blocks = tuple(_block(shop, forget, book) for forget in study.forget)
     missing = [
         f"{task.label}: {lost.get(task.id, 'not made yet')}"
         for task in plan.tasks.values()
-        if (isinstance(task, Train | Tune | Unlearn) and not shop.done(task))
+        if (isinstance(task, Train | TrainEarly | Select | Tune | Unlearn | Relearn) and not shop.done(task))
         or (task.id in lost and not any(need in lost for need in task.needs))
     ]
     metrics = metrics_of(blocks)
@@ -60,6 +63,7 @@ def about(shop: Workshop) -> dict[str, str]:
         "split": "moves with the seed" if study.split_seed is None else f"seed {study.split_seed} for all",
         "references": f"{study.references} for each forget set and seed",
         "budget": study.budget or "each method's own epochs",
+        "updates": "as in base training" if study.updates == "base" else "each method's own",
         "data digest": data.train.digest,
         "device": str(shop.device),
     }
@@ -90,7 +94,8 @@ def closeup(shop: Workshop, forget: str) -> Closeup | None:
         return None
     others = [shop.model(name) for name in tasks[0].judges[1:]]
     references = [_answers(shop, tasks[0], other) for other in others if other is not None]
-    return Closeup(forget, seed, signals, [found for found in references if found])
+    again = RelearnBook(shop).curves(tasks) if shop.study.relearn else None
+    return Closeup(forget, seed, signals, [found for found in references if found], again)
 
 
 def searches(shop: Workshop, forget: str) -> dict[str, Tuned]:
@@ -120,20 +125,20 @@ def _answers(shop: Workshop, task: Judge, model: Artefact) -> dict[str, Signals]
         return None
 
 
-def _block(shop: Workshop, forget: str) -> Block:
+def _block(shop: Workshop, forget: str, book: RelearnBook) -> Block:
     study = shop.study
     tasks: dict[str, list[Judge]] = {}
     for task in shop.plan.judged():
         if task.forget == forget:
             tasks.setdefault(task.entry, []).append(task)
-    found = [_found(shop, name, tasks[name]) for name in ("retrain", "base", *study.entries())]
-    sizes = {**shop.plan.sizes[forget], "test": len(shop.data.test.labels)}
+    found = [_found(shop, name, tasks[name], book) for name in ("retrain", "base", *study.entries())]
+    sizes = {**shop.sizes(forget), "test": len(shop.data.test.labels)}
     return block_of(forget, request_label(forget), sizes, found)
 
 
-def _found(shop: Workshop, name: str, tasks: list[Judge]) -> Found:
+def _found(shop: Workshop, name: str, tasks: list[Judge], book: RelearnBook) -> Found:
     kinds: dict[str, Kind] = {"retrain": "retrain", "base": "base"}
-    runs = [run for task in tasks if (run := _run(shop, task)) is not None]
+    runs = [run for task in tasks if (run := _run(shop, task, book)) is not None]
     return Found(
         name=name,
         title=shop.study.title_of(name),
@@ -143,12 +148,14 @@ def _found(shop: Workshop, name: str, tasks: list[Judge]) -> Found:
     )
 
 
-def _run(shop: Workshop, task: Judge) -> Run | None:
+def _run(shop: Workshop, task: Judge, book: RelearnBook) -> Run | None:
     """One judged model; None until it has been judged."""
     target, (judged, evaluation) = shop.model(task.model), evaluation_of(shop, task)
     if target is None or not judged:
         return None
-    info = target.info
+    info, again = target.info, book.found(task) if shop.study.relearn else None
+    if evaluation is not None and again is not None:
+        evaluation = with_relearning(evaluation, again)
     return Run(
         seed=task.seed,
         repeat=task.repeat,

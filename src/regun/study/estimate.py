@@ -1,18 +1,54 @@
 """How long a plan will take on this machine."""
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from regun.evaluate import Signals, evaluate, noise_floor
 from regun.models import build_model
 from regun.store import Store
 from regun.study.plan import StudyPlan
 from regun.study.spec import Study
-from regun.study.tasks import Train
+from regun.study.tasks import Answer, Judge, MeasureFloor, Select, Task, Train, Tune
 from regun.study.workshop import Workshop
 from regun.training.job import Budget, Job, private_copy
 from regun.training.scratch import train_from_scratch
 
-PROBE_STEPS = 4
+PROBE_SECONDS, PROBE_STEPS = 2.0, 64
+"""How long a probe of training runs at least, unless it has taken so many steps."""
+TASK = 0.15
+"""Seconds that a task takes besides its samples: reading models, writing results."""
+PARTS = 5
+"""Results that a model's answers are kept as, one a split."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast this machine is at what a study does."""
+
+    samples: float
+    """A second, forward and backward."""
+    judging: float = 0.0
+    """Seconds of one evaluation."""
+    floor: float = 0.0
+    """Seconds of one noise floor."""
+
+    def seconds(self, task: Task) -> float:
+        """What a task takes."""
+        samples = task.work.samples / self.samples if task.work else 0.0
+        match task:
+            case Judge():
+                return TASK + self.judging
+            case MeasureFloor():
+                return TASK + self.floor
+            case Answer() | Select():
+                return samples + PARTS * TASK / 3
+            case Tune():
+                return samples + 2 * TASK * task.trials
+            case _:
+                return samples + TASK
 
 
 def remembered_speed(study: Study, store: Store) -> float | None:
@@ -32,7 +68,8 @@ def measured_speed(shop: Workshop) -> float:
     training = next(task for task in shop.plan.tasks.values() if isinstance(task, Train)).run(shop)
     recipe = replace(study.recipe_value, compile=False)
     model = build_model(study.model_spec, training.data.train.num_classes, training.input_shape(), 0)
-    for steps in (1, PROBE_STEPS):  # the first warms up
+    steps, speed = 1, 0.0
+    while True:  # the first step warms up; then as many as fill the time
         job = Job(
             model=private_copy(model, device),
             examples=training.data.train,
@@ -40,13 +77,40 @@ def measured_speed(shop: Workshop) -> float:
             device=device,
             budget=Budget(steps=steps),
         )
-        started = time.perf_counter()
-        train_from_scratch(job, training.trained_on, recipe, "train")
-        seconds = time.perf_counter() - started
-    return job.cost.backward / seconds
+        seconds = _seconds(lambda job=job: train_from_scratch(job, training.trained_on, recipe, "train"))
+        speed = job.cost.backward / seconds
+        if steps > 1 and (seconds >= PROBE_SECONDS or steps >= PROBE_STEPS):
+            return speed
+        steps = max(4, min(PROBE_STEPS, round(1.3 * steps * PROBE_SECONDS / seconds)))
 
 
-def seconds_left(plan: StudyPlan, done: set[str], speed: float, workers: int = 1) -> float:
-    """What the tasks that are not done take at this many samples a second, each worker with the full speed."""
-    left = sum(task.work.samples for task in plan.tasks.values() if task.work and task.id not in done)
-    return left / speed / workers
+def speed_here(shop: Workshop, samples: float) -> Speed:
+    """The speed of training, and of evaluations of the study's size, which are tried once on made-up answers."""
+    study, classes = shop.study, shop.data.train.num_classes
+    sizes = {**shop.plan.sizes[study.forget[0]], "test": len(shop.data.test)}
+    rng = np.random.default_rng(0)
+
+    def answers() -> dict[str, Signals]:
+        made: dict[str, Signals] = {}
+        for name, n in sizes.items():
+            ids = np.arange(n) + sum(map(len, made.values()))
+            if n:
+                made[name] = Signals.from_logits(3 * rng.standard_normal((n, classes)), ids % classes, ids)
+        return made
+
+    target, retrain, *others = (answers() for _ in range(2 + study.references))
+    attacks, bootstrap = study.audit_attacks, study.bootstrap
+    judging = _seconds(lambda: evaluate(target, retrain, others, attacks=attacks, bootstrap=bootstrap, floor=False))
+    floor = _seconds(lambda: noise_floor(retrain, others, attacks=attacks)) if len(others) > 1 else 0.0
+    return Speed(samples, judging, floor)
+
+
+def seconds_left(plan: StudyPlan, done: set[str], speed: Speed, workers: int = 1) -> float:
+    """What the tasks that are not done take, each worker with the full speed."""
+    return sum(speed.seconds(task) for task in plan.tasks.values() if task.id not in done) / workers
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started

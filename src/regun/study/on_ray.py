@@ -1,6 +1,7 @@
 """Tasks on a Ray cluster."""
 
 import os
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -38,9 +39,17 @@ class OnRay:
 
     def wait(self, seconds: float, listen: Events) -> None:
         done: list[Any] = []
-        if self.running:
-            done, _ = self.ray.wait(list(self.running), num_returns=1, timeout=seconds)
-        for event in self.queue.get_nowait_batch(self.queue.qsize()):
+        try:
+            if self.running:
+                done, _ = self.ray.wait(list(self.running), num_returns=1, timeout=seconds)
+            events: list[Any] = self.queue.get_nowait_batch(self.queue.qsize())
+        except self.ray.exceptions.RayError as fault:  # the queue is on the study's own node: only its head can be gone
+            said = " ".join(f"{fault}".split())[:200]
+            raise RegunError(
+                f"the Ray cluster is gone ({said}). What is finished is kept: start a cluster again, or leave --engine "
+                f"out, and run the same command."
+            ) from None
+        for event in events:
             listen(event)
         for reference in done:
             task = self.running.pop(reference)
@@ -51,9 +60,10 @@ class OnRay:
 
     def close(self) -> None:
         """Stop at once: what was being made goes on from its snapshot another time."""
-        for reference in self.running:
-            self.ray.cancel(reference, force=True)
-        self.queue.shutdown(force=True)
+        with suppress(self.ray.exceptions.RayError, OSError, RuntimeError):  # of a cluster that is gone itself
+            for reference in self.running:
+                self.ray.cancel(reference, force=True)
+            self.queue.shutdown(force=True)
         if self.own:
             self.ray.shutdown()
 
@@ -80,7 +90,8 @@ def _start(ray: Any, address: str | None, workers: int | None, share: int) -> No
         else:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of ours reports to nobody
             cores = workers * share if workers else os.cpu_count()
-            ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+            # `local`: a cluster of our own, also where an earlier one has left word of itself
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as fault:
         where = f"the cluster at {address}" if address else "a cluster on this machine"
         raise RegunError(

@@ -7,15 +7,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from regun.methods import Work
+from regun.runs.relearn import RETAINED
+from regun.runs.relearn_steps import relearn_points, relearn_updates
+from regun.runs.selection import EARLY, early
 from regun.settings import parse_spec
-from regun.splits import Indices, Reserve, make_splits
+from regun.splits import Indices, Request, Reserve
+from regun.study.asked import relearn_id, request_label, select_id, sizes_of
 from regun.study.spec import FIRST_REFERENCE, Study
-from regun.study.tasks import KINDS, Answer, Judge, MeasureFloor, Task, Train, Tune, Unlearn
+from regun.study.tasks import (
+    KINDS,
+    Answer,
+    Judge,
+    MeasureFloor,
+    Relearn,
+    Select,
+    Task,
+    Train,
+    TrainEarly,
+    Tune,
+    Unlearn,
+)
 from regun.tune import Space
 
 FORWARD = 1 / 3
 """What a sample's forward pass costs, as a share of forward and backward together."""
-PARTS = ("retain", "forget", "heldout", "val")
 
 
 @dataclass(frozen=True)
@@ -72,14 +87,14 @@ class _Planner:
         if split not in self.kept:
             self.kept[split] = self.study.reserve(self.labels, split)
         if (split, forget) not in self.known:
-            splits = make_splits(self.labels, self.study.request(forget), self.kept[split])
-            self.known[split, forget] = {name: len(getattr(splits, name)) for name in PARTS}
+            self.known[split, forget] = sizes_of(self.labels, self.study.request(forget), self.kept[split])
         return self.known[split, forget]
 
     def request(self, seed: int, forget: str) -> None:
         """Everything that one request of one seed takes."""
         study, split = self.study, self.study.split_of(seed)
         base = self.train("", seed, seed)
+        self.select(seed, forget)
         retrain = self.train(forget, seed, seed)
         judges = (retrain, *(self.train(forget, seed, other) for other in study.reference_seeds()))
         answers = {model: self.answer(model, seed, forget) for model in (base, *judges)}
@@ -102,8 +117,11 @@ class _Planner:
                 model = self.unlearn(name, repeat, seed, forget, base)
                 answers[model] = self.answer(model, seed, forget)
                 models.append((name, repeat, model))
+        for model in (*judges, *(model for _, _, model in models)) if study.relearn else ():
+            self.relearn(model, seed, forget, base)
         for name, repeat, model in models:
-            needs = dict.fromkeys((answers[model], *(answers[judge] for judge in judges)))
+            known = (model, *judges) if model == retrain else (model, base, *judges)  # what could the audit have seen?
+            needs = dict.fromkeys(answers[other] for other in known)
             self.add(
                 Judge(
                     id=f"evaluate {name}, {forget}, seed {seed}{_run(repeat)}",
@@ -135,9 +153,51 @@ class _Planner:
                 seed=training_seed,
                 forget=forget,
                 role=role,
+                needs=self._chosen(split, forget),
                 work=Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples),
             )
         )
+
+    def select(self, seed: int, forget: str) -> None:
+        """The models that say which examples a request means, and their answer; nothing where it says so itself."""
+        split, asked = self.study.split_of(seed), self.study.request(forget)
+        if isinstance(asked, Request) or select_id(forget, split) in self.tasks:
+            return
+        if asked.by_early:
+            models = tuple(self.train_early(split, number, seed) for number in range(EARLY))
+        else:
+            models = (self.train("", seed, split),)
+        samples = sum(self.sizes(seed, forget).values()) * len(models)
+        self.add(
+            Select(
+                id=select_id(forget, split),
+                label=f"which examples {request_label(forget)} are, split {split}",
+                split=split,
+                seed=split,
+                forget=forget,
+                models=models,
+                needs=models,
+                work=Work(0, round(FORWARD * samples)),
+            )
+        )
+
+    def train_early(self, split: int, number: int, seed: int) -> str:
+        recipe, examples = early(self.study.recipe_value), len(self.kept[split].pool)
+        return self.add(
+            TrainEarly(
+                id=f"train early {number + 1}, split {split}",
+                label=f"short training {number + 1} of {EARLY}, split {split}",
+                split=split,
+                seed=seed,
+                number=number,
+                work=Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples),
+            )
+        )
+
+    def _chosen(self, split: int, forget: str) -> tuple[str, ...]:
+        """What must have been answered before the examples of a request are known."""
+        name = select_id(forget, split)
+        return (name,) if name in self.tasks else ()
 
     def unlearn(self, name: str, repeat: int, seed: int, forget: str, base: str) -> str:
         study, sizes = self.study, self.sizes(seed, forget)
@@ -154,7 +214,7 @@ class _Planner:
                 repeat=repeat,
                 base=base,
                 search=search,
-                needs=(base, search) if search else (base,),
+                needs=(base, *((search,) if search else ()), *self._chosen(study.split_of(seed), forget)),
                 work=method.planned(config, sizes["forget"], sizes["retain"], study.budget_value),
             )
         )
@@ -166,6 +226,7 @@ class _Planner:
             return task_id
         seed = study.tuned_on
         sizes = self.sizes(seed, forget)
+        self.select(seed, forget)
         models = [self.train("", seed, seed)]
         if how.objective == "gap":
             models += [self.train(forget, seed, other) for other in (seed, *study.reference_seeds())]
@@ -182,24 +243,49 @@ class _Planner:
                 forget=forget,
                 entry=name,
                 models=tuple(models),
-                needs=tuple(models),
+                trials=trials,
+                needs=(*models, *self._chosen(study.split_of(seed), forget)),
                 work=Work(trials * one.steps, trials * one.samples) if one else None,
             )
         )
 
-    def answer(self, model: str, seed: int, forget: str) -> str:
-        split, samples = self.study.split_of(seed), sum(self.sizes(seed, forget).values()) + self.test
+    def relearn(self, model: str, seed: int, forget: str, base: str) -> str:
+        study, sizes = self.study, self.sizes(seed, forget)
+        updates = relearn_updates(study.recipe_value)
+        points = relearn_points(updates, sizes["retain"])
+        looked_at = sizes["forget"] + (self.test or sizes["heldout"]) + min(RETAINED, sizes["retain"])
+        samples = updates.epochs * sizes["retain"] + round(FORWARD * len(points) * looked_at)
+        return self.add(
+            Relearn(
+                id=relearn_id(model, forget, study.split_of(seed)),
+                label=f"relearning of {self._who(model, seed, forget)}",
+                split=study.split_of(seed),
+                seed=seed,
+                forget=forget,
+                model=model,
+                base=base,
+                needs=tuple(dict.fromkeys((model, base, *self._chosen(study.split_of(seed), forget)))),
+                work=Work(points[-1], samples),
+            )
+        )
+
+    def _who(self, model: str, seed: int, forget: str) -> str:
+        """A model in the label of a task about it."""
         title, _, rest = self.tasks[model].label.partition(",")
         run = rest[rest.find(", run ") :] if ", run " in rest else ""
+        return f"{title}, {request_label(forget)}, seed {seed}{run}"
+
+    def answer(self, model: str, seed: int, forget: str) -> str:
+        split, samples = self.study.split_of(seed), sum(self.sizes(seed, forget).values()) + self.test
         return self.add(
             Answer(
                 id=f"signals of {model}: {forget}, split {split}",
-                label=f"answers of {title}, {request_label(forget)}, seed {seed}{run}",
+                label=f"answers of {self._who(model, seed, forget)}",
                 split=split,
                 seed=seed,
                 forget=forget,
                 model=model,
-                needs=(model,),
+                needs=(model, *self._chosen(split, forget)),
                 work=Work(0, round(FORWARD * samples)),
             )
         )
@@ -222,19 +308,6 @@ def _in_order(tasks: Mapping[str, Task]) -> Iterator[Task]:
 
     for task in tasks.values():
         yield from visit(task)
-
-
-def request_label(forget: str) -> str:
-    """A request for people: `10 %`, `class 3`.
-
-    >>> request_label("0.1"), request_label("class:3/5")
-    ('10 %', 'class 3/5')
-    """
-    try:
-        return f"{100 * float(forget):g} %"
-    except ValueError:
-        kind, _, rest = forget.partition(":")
-        return f"{kind} {rest}"
 
 
 def labels_of_size(total: int) -> Indices:

@@ -11,6 +11,7 @@ from regun.data.catalogue import pipeline
 from regun.errors import RegunError, SettingsError, unknown
 from regun.evaluate.membership import resolve_attack
 from regun.evaluate.metrics import resolve_metric
+from regun.runs.choices import Selection
 from regun.runs.setup import default_preset
 from regun.settings import parse_spec
 from regun.splits import Request
@@ -98,7 +99,7 @@ def refuse_bad(study: Study) -> None:
     for key in ("forget", "seeds", "methods", "attacks", "metrics"):
         values = list(getattr(study, key))
         problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
-    requests: dict[Request, str] = {}
+    requests: dict[Request | Selection, str] = {}
     for text in study.forget:
         with suppress(RegunError):  # a text that cannot be read is named below
             same = requests.setdefault(study.request(text), text)

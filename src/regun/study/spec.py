@@ -1,8 +1,9 @@
 """A study as data: what to train, forget and compare."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from regun.evaluate import ATTACKS, METRICS
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
 from regun.plugins import is_code
+from regun.runs.choices import Selection
 from regun.runs.setup import (
     Setup,
     checked_model,
@@ -26,11 +28,16 @@ from regun.runs.setup import (
 from regun.settings import bind, check, parse_spec, setting, to_json
 from regun.splits import Indices, Request, Reserve, reserve
 from regun.training.job import Budget
-from regun.training.recipes import Recipe
+from regun.training.recipes import Recipe, Updates
 from regun.tune.settings_file import Blocks, method_name
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""
+TUNE_SEED = 100
+"""The seed that settings are searched on unless a study names one, or reports this one."""
+AS_BASE = ("optimizer", "momentum", "nesterov", "beta1", "beta2", "weight_decay", "decay", "schedule")
+"""What unlearning takes from base training with `updates = "base"`. Not the rate, which is a method's own, and no
+warm-up, which a trained model does not need."""
 REPEAT_STEP = 10_000
 """How far the unlearning seeds of two repeats are apart; training seeds stay below."""
 
@@ -54,17 +61,25 @@ class Study:
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
+    updates: str = setting(
+        "method",
+        "how weights are updated while unlearning: method (each one's own) or base (as in base training, rate apart)",
+        choices=("method", "base"),
+    )
     budget: str = setting("", "`steps=N` or `samples=N` for every method (default: each method's own epochs)")
     bootstrap: int = setting(1000, "resamples behind the intervals", low=0, high=1_000_000)
     attacks: tuple[str, ...] = setting((), "further attacks beside the built-in ones: `file.py:function`")
     metrics: tuple[str, ...] = setting((), "further columns: numbers of the audit, or metrics as `file.py:function`")
+    relearn: bool = setting(False, "also let every model train on retained examples alone, and see what comes back")
     threads: int | None = setting(
         None, "threads of one task; results are the same bit for bit only with the same", low=1
     )
     settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it")
     settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
     titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
-    tune_seed: int | None = setting(None, "seed that settings are searched on (default: the first)", low=0)
+    tune_seed: int | None = setting(
+        None, "seed that settings are searched on (default: 100, or the next that is free)", low=0
+    )
     tune: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata={"help": "trials, objective, seed"})
     folder: str = "."
 
@@ -92,7 +107,7 @@ class Study:
     def budget_value(self) -> Budget | None:
         return read_budget(self.budget) if self.budget else None
 
-    def request(self, forget: str) -> Request:
+    def request(self, forget: str) -> Request | Selection:
         """What a request's text asks for; a file of ids is looked for in the study's folder."""
         kind, _, file = forget.partition(":")
         return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
@@ -113,6 +128,8 @@ class Study:
     def columns(self, measured: Iterable[str]) -> list[str]:
         """Numbers that the study itself asks to see: those it names, its own metrics, the AUCs of its own attacks."""
         own = [name for name in measured if name not in METRICS]
+        if "relearn_rmia_auc" in own:
+            own.remove("relearn_smia_auc")  # the weaker attack on the same
         of_attacks = [
             name for name in own if name.endswith(("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val"))
         ]
@@ -120,8 +137,10 @@ class Study:
 
     @property
     def tuned_on(self) -> int:
-        """The seed that settings are searched on."""
-        return self.seeds[0] if self.tune_seed is None else self.tune_seed
+        """The seed that settings are searched on: none of those reported, unless the study says otherwise."""
+        if self.tune_seed is not None:
+            return self.tune_seed
+        return next(seed for seed in count(TUNE_SEED) if seed not in self.seeds)
 
     def unlearning_seed(self, seed: int, repeat: int) -> int:
         """The seed of an unlearning run; the first one of a training seed has that seed itself."""
@@ -160,10 +179,20 @@ class Study:
     def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
         """A method of the study with its settings for one request; `more`, tuned ones, win over all others."""
         blocks = self.settings.get(forget, {})
-        block = {**blocks.get(method_name(text), {}), **blocks.get(text, {})}
+        block = {**self._as_base(text), **blocks.get(method_name(text), {}), **blocks.get(text, {})}
         recipe = to_json(self.recipe_value) if method_name(text) == "retrain" else None
         method, config = read_method(self._found(text), self.family, recipe, block)
         return method, bind(method.config, more, method.name, config) if more else config
+
+    def _as_base(self, text: str) -> dict[str, Any]:
+        """Settings that a method takes from base training: those of all methods that it has not made its own."""
+        method = get_method(method_name(self._found(text)).partition("@")[0])
+        if self.updates == "method" or method.trains_anew:  # which has a recipe anyway
+            return {}
+        usual = {one.name: one.default for one in fields(Updates) if one.name in AS_BASE}
+        own = {one.name: one.default for one in fields(method.config) if one.name in usual}
+        recipe = to_json(self.recipe_value)
+        return {name: recipe[name] for name, default in own.items() if default == usual[name]}
 
     def entries(self) -> dict[str, str]:
         """Unique row names to method texts: the text up to its first comma where that is enough."""

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regun.errors import NotFiniteError, RegunError
 from regun.methods import Work
 from regun.runs.audit import Audit, audit_model, audited_parts, cached_signals, floor_of, signals_inputs
+from regun.runs.relearn import Relearning, relearn_model
+from regun.runs.selection import early_trainings, select, selection_inputs
 from regun.runs.training import Training, Watch, train_model
 from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.settings import parse_spec
+from regun.splits import Request
 from regun.store import Artefact
 from regun.training.job import Epoch, Progress
 from regun.tune import Search, Space, Tried, search
@@ -60,10 +63,7 @@ class Train(Task):
 
     def run(self, shop: Workshop) -> Training:
         kept = shop.splits(self.split, self.forget).retain if self.forget else shop.reserve(self.split).base
-        study = shop.study
-        return Training(
-            data=shop.data, trained_on=kept, model=study.model_spec, recipe=study.recipe_value, seed=self.seed
-        )
+        return replace(shop.base_training(self.split), trained_on=kept, seed=self.seed)
 
     def makes(self, shop: Workshop) -> Makes | None:
         return [("model", self.run(shop).inputs(shop.device))]
@@ -74,6 +74,46 @@ class Train(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainEarly(Task):
+    """A short training, whose loss says how hard an example is."""
+
+    kind = "train"
+    number: int
+
+    def run(self, shop: Workshop) -> Training:
+        return early_trainings(shop.base_training(self.split))[self.number]
+
+    def makes(self, shop: Workshop) -> Makes | None:
+        return [("model", self.run(shop).inputs(shop.device))]
+
+    def do(self, shop: Workshop, tell: Tell) -> str:
+        about = {"role": "early", **shop.about(self)}
+        return train_model(self.run(shop), shop.store, shop.device, about=about, watch=_watch(tell)).key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Task):
+    """The ids of a request that models answer, once for each split."""
+
+    kind = "select"
+    models: tuple[str, ...]
+
+    def makes(self, shop: Workshop) -> Makes | None:
+        models, asked = shop.models(self.models), shop.study.request(self.forget)
+        if models is None or isinstance(asked, Request):
+            return None
+        return [("selection", selection_inputs(asked, models, shop.data, shop.reserve(self.split)))]
+
+    def do(self, shop: Workshop, tell: Tell) -> str:
+        models, asked = shop.models(self.models), shop.study.request(self.forget)
+        if models is None or isinstance(asked, Request):
+            raise _waits(self, shop, "models that are not")
+        reserved = shop.reserve(self.split)
+        select(asked, models, shop.data, reserved, shop.store, shop.device)
+        return shop.store.key("selection", selection_inputs(asked, models, shop.data, reserved))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tune(Task):
     """The search for a method's settings: once for each request, on one seed, frozen for all."""
 
@@ -81,6 +121,7 @@ class Tune(Task):
     entry: str
     models: tuple[str, ...]
     """The base and, where the objective needs them, Retrain and the references."""
+    trials: int
 
     def run(self, shop: Workshop) -> Search | None:
         """The search, once the models it looks at are there."""
@@ -221,7 +262,33 @@ class Judge(Task):
         return shop.store.key("evaluation", found.inputs())
 
 
-KINDS: tuple[type[Task], ...] = (Train, Tune, Unlearn, Answer, MeasureFloor, Judge)
+@dataclass(frozen=True, kw_only=True)
+class Relearn(Task):
+    """What comes back in one model when it goes on training on the retain set."""
+
+    kind = "relearn"
+    model: str
+    base: str
+
+    def run(self, shop: Workshop) -> Relearning | None:
+        return shop.relearning(self, self.model, self.base)
+
+    def makes(self, shop: Workshop) -> Makes | None:
+        found = self.run(shop)
+        return None if found is None else [("relearned", found.inputs())]
+
+    def do(self, shop: Workshop, tell: Tell) -> str:
+        found = self.run(shop)
+        if found is None:
+            raise _waits(self, shop, "models that are not")
+        try:
+            relearn_model(found, shop.store, shop.device, _watch(tell))
+        except NotFiniteError as fault:
+            return _told(found.target, str(fault))
+        return shop.store.key("relearned", found.inputs())
+
+
+KINDS: tuple[type[Task], ...] = (Train, Select, Tune, Unlearn, Answer, MeasureFloor, Judge, Relearn)
 
 
 def _told(model: Artefact, fault: str) -> str:

@@ -1,12 +1,14 @@
 """What runs in a worker: a process of this machine's, or a task of a Ray cluster."""
 
 import json
+import logging
 import os
 import platform
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
 from importlib import import_module
@@ -41,7 +43,8 @@ def do_task(shop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], No
     try:
         task = shop.plan.tasks[task_id]
         found = shop.done(task)
-        answer |= {"key": task.do(shop, tell), "found": found}
+        with _unheard():
+            answer |= {"key": task.do(shop, tell), "found": found}
     except RegunError as fault:
         answer["error"] = str(fault)
         if fault.__cause__ is not None:  # a bug in a user's code, which only its traceback finds
@@ -52,6 +55,17 @@ def do_task(shop: Workshop, task_id: str, tell: Callable[[Mapping[str, Any]], No
         answer["error"] = " ".join(f"{type(fault).__name__}: {fault}".split())
         answer["traceback"] = traceback.format_exc()
     return answer | {"seconds": time.perf_counter() - started, "worker": f"{platform.node()}:{os.getpid()}"}
+
+
+@contextmanager
+def _unheard() -> Generator[None]:
+    """What looks wrong in a run is kept with its model; a study of hundreds of runs does not print it as well."""
+    log, nobody = logging.getLogger("regun"), logging.NullHandler()
+    log.addHandler(nobody)
+    try:
+        yield
+    finally:
+        log.removeHandler(nobody)
 
 
 def serve(connection: Connection, text: str) -> None:

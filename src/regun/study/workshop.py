@@ -9,11 +9,17 @@ import torch
 
 from regun.data.examples import Data
 from regun.errors import RegunError
-from regun.runs.audit import Audit
+from regun.evaluate.relearning import Curve
+from regun.methods import Method, get_method
+from regun.runs.audit import Audit, before_of
+from regun.runs.relearn import Relearning, curve_in
+from regun.runs.selection import ids_in
 from regun.runs.setup import Setup
+from regun.runs.training import Training
 from regun.runs.unlearning import Unlearning
-from regun.splits import Reserve, Splits, make_splits
+from regun.splits import Request, Reserve, Splits, make_splits
 from regun.store import Artefact, Store
+from regun.study.asked import select_id
 from regun.study.plan import StudyPlan, plan_study
 from regun.study.spec import Study, merged
 from regun.study.tasks import Task, Tune
@@ -67,9 +73,39 @@ class Workshop:
 
     def splits(self, split: int, forget: str) -> Splits:
         if (split, forget) not in self._splits:
-            request = self.study.request(forget)
-            self._splits[split, forget] = make_splits(self.data.train.labels, request, self.reserve(split))
+            asked = self._asked(split, forget)
+            self._splits[split, forget] = make_splits(self.data.train.labels, asked, self.reserve(split))
         return self._splits[split, forget]
+
+    def sizes(self, forget: str) -> dict[str, int]:
+        """Examples by split, of the first seed: as planned until models have answered which they are."""
+        planned = dict(self.plan.sizes[forget])
+        try:
+            splits = self.splits(self.study.split_of(self.study.seeds[0]), forget)
+        except RegunError:
+            return planned
+        return {name: len(getattr(splits, name)) for name in planned}
+
+    def _asked(self, split: int, forget: str) -> Request:
+        """The request; one that models answer as the ids they named, which must be in the store."""
+        asked = self.study.request(forget)
+        if isinstance(asked, Request):
+            return asked
+        found = self.made(self.plan.tasks[select_id(forget, split)])
+        if found is None:
+            raise RegunError(f"which examples {forget} means is not in the store {self.store.root} yet; run the study.")
+        return ids_in(found)
+
+    def base_training(self, split: int) -> Training:
+        """How the base model of a split is trained, from the seed of the split."""
+        study = self.study
+        return Training(
+            data=self.data,
+            trained_on=self.reserve(split).base,
+            model=study.model_spec,
+            recipe=study.recipe_value,
+            seed=split,
+        )
 
     def keys(self, task: Task) -> list[tuple[str, str]] | None:
         """Kinds and keys of what a task makes, computed once; None while something that decides them is missing."""
@@ -137,11 +173,9 @@ class Workshop:
     ) -> Unlearning:
         """The run of a row's method on one request, with the settings `values` over its own."""
         method, config = self.study.resolve(self.study.entries()[entry], forget, values)
-        if method.name not in self._seen:
-            self._seen[method.name] = self.setup(split).seen_by(method, self.data)
         return Unlearning(
             base=base,
-            data=self._seen[method.name],
+            data=self._seen_by(split, method),
             splits=self.splits(split, forget),
             method=method,
             config=config,
@@ -154,17 +188,37 @@ class Workshop:
         target, others = self.model(model), self.models(judges)
         if target is None or others is None:
             return None
-        study = self.study
+        study, splits = self.study, self.splits(task.split, task.forget)
         return Audit(
             target=target,
             data=self.data,
-            splits=self.splits(task.split, task.forget),
+            splits=splits,
+            before=before_of(target, splits, self.store),
             retrain=others[0],
             references=tuple(others[1:]),
             attacks=study.audit_attacks,
             metrics=study.audit_metrics,
             bootstrap=study.bootstrap,
         )
+
+    def relearning(self, task: Task, model: str, base: str) -> Relearning | None:
+        """The relearning check of a model, once it and the base whose recipe it follows are there."""
+        models = self.models((model, base))
+        if models is None:
+            return None
+        seen = self._seen_by(task.split, get_method("finetune"))
+        return Relearning.of(models[0], seen, self.splits(task.split, task.forget), models[1])
+
+    def curve(self, task_id: str) -> Curve | None:
+        """What a relearning check found, if it is over and the model gave finite answers."""
+        kept = self.made(self.plan.tasks[task_id]) if task_id in self.plan.tasks else None
+        return None if kept is None or "not_finite" in kept.info else curve_in(kept)
+
+    def _seen_by(self, split: int, method: Method) -> Data:
+        """The data as a method sees them, made once."""
+        if method.name not in self._seen:
+            self._seen[method.name] = self.setup(split).seen_by(method, self.data)
+        return self._seen[method.name]
 
     def frozen(self) -> Study:
         """The study with the settings that its searches found written into it, and nothing left to search."""

@@ -56,7 +56,8 @@ def fit(
 ) -> Fitted:
     """Update `job.model` by `recipe` on `loss` of each step; stop at the first loss or gradient that is not finite.
 
-    With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say.
+    With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say. It
+    names the trainable ones; frozen ones never change.
     """
     run = _Run(job, stream, loss, recipe, mask, checkpoint)
     run.resume()
@@ -84,7 +85,7 @@ class _Run:
     ) -> None:
         self.job, self.stream, self.loss, self.recipe, self.checkpoint = job, stream, loss, recipe, checkpoint
         self.optimizer = build_optimizer(job.model, recipe)
-        self.parameters = dict(job.model.named_parameters())
+        self.parameters = {n: p for n, p in job.model.named_parameters() if p.requires_grad}
         self.buffers = [b for b in job.model.buffers() if b.is_floating_point()]
         self.guard = _MaskGuard(self.parameters, self.optimizer, mask) if mask is not None else None
         self.epochs = self._epochs()
@@ -151,7 +152,9 @@ class _Run:
             self.optimizer.step()
         else:
             self.guard.step()
-        uncounted = max(0, step.samples_read - (job.cost.forward - counted))  # of a model that was called directly
+        uncounted = max(
+            0, step.samples_read - (job.cost.forward - counted)
+        )  # of a compiled model that was called directly
         job.cost.add(steps=1, forward=uncounted, backward=step.samples_read)
         return number
 

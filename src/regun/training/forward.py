@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar, cast
 
 import numpy as np
@@ -19,16 +20,20 @@ M = TypeVar("M", bound=nn.Module)
 
 def eval_logits(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
     """Logits (n, K), float32 on the CPU, in the order of `indices`; long passes run with BatchNorm folded away."""
-    runner = model
-    if len(indices) > 2 * BATCH:
-        with in_eval_mode(model), counting(None):
-            runner = folded(model, examples.fetch(indices[:2], device=device).x)
-    return _over(runner, examples, indices, device, lambda x: logits_of(runner, x))
+    batches = eval_batches(examples, indices, device)
+    with in_eval_mode(model), torch.no_grad():
+        if len(indices) <= 2 * BATCH:
+            return _over(batches, lambda x: logits_of(model, x))
+        first = next(batches)
+        with counting(None):
+            runner = folded(model, _first_two(first.x))
+        return _over(chain([first], batches), lambda x: logits_of(runner, x))
 
 
 def eval_features(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
     """Inputs of the final linear layer (n, d), float32 on the CPU, in the order of `indices`."""
-    return _over(model, examples, indices, device, lambda x: features_of(model, x))
+    with in_eval_mode(model), torch.no_grad():
+        return _over(eval_batches(examples, indices, device), lambda x: features_of(model, x))
 
 
 def eval_batches(
@@ -102,12 +107,9 @@ def _as(kind: type[M], module: nn.Module) -> M:
     return module
 
 
-def _over(
-    model: nn.Module,
-    examples: Examples,
-    indices: Indices,
-    device: torch.device | str,
-    function: Callable[[Inputs], Tensor],
-) -> Tensor:
-    with in_eval_mode(model), torch.no_grad():
-        return torch.cat([function(batch.x).float().cpu() for batch in eval_batches(examples, indices, device)])
+def _first_two(x: Inputs) -> Inputs:
+    return x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()}
+
+
+def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Tensor:
+    return torch.cat([function(batch.x).float().cpu() for batch in batches])

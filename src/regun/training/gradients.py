@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regun.data.examples import Batch, Indices, Inputs
 from regun.errors import RegunError
-from regun.models.calls import counting, logits_of, twice_differentiable
+from regun.models.calls import bearing_one, counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
 
@@ -26,8 +26,8 @@ def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolu
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
     with in_eval_mode(job.model):
         for batch in eval_batches(job.examples, indices, job.device, batch_size):
-            loss = functional.cross_entropy(job.logits(batch.x).float(), batch.y, reduction="sum")
-            gradients = torch.autograd.grad(loss, list(parameters.values()))
+            loss = functional.cross_entropy(job.logits(batch.x), batch.y, reduction="sum")
+            gradients = _gradients(loss, parameters)
             for into, gradient in zip(total.values(), gradients, strict=True):
                 into += gradient.abs() if absolute else gradient
             job.cost.add(backward=len(batch))
@@ -37,7 +37,8 @@ def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolu
 def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> Named:
     """Diagonal Fisher: the mean over examples of each one's squared gradient (fp64), whatever the batch size.
 
-    F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory.
+    F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory. A model that cannot be
+    mapped over examples, since it looks at its numbers to decide what to do, is asked about one after the other.
     """
     # plain layout: mapped pooling has no fast path for channels_last
     parameters = {name: p.detach().contiguous() for name, p in trainable(job.model).items()}
@@ -49,11 +50,22 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
         one = {k: v.unsqueeze(0) for k, v in x.items()} if isinstance(x, Mapping) else x.unsqueeze(0)
         return functional.cross_entropy(_call(job.model, weights | rest, one).float(), y.unsqueeze(0))
 
+    def one_by_one(weights: Named, x: Inputs, y: Tensor) -> Named:
+        rows = [{k: v[i] for k, v in x.items()} if isinstance(x, Mapping) else x[i] for i in range(len(y))]
+        found: list[Named] = [grad(loss)(weights, row, label) for row, label in zip(rows, y, strict=True)]
+        return {name: torch.stack([one[name] for one in found]) for name in weights}
+
     each: Callable[..., Named] = vmap(grad(loss), in_dims=(None, 0, 0), randomness="error")
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
     with in_eval_mode(job.model), twice_differentiable(), counting(None):  # a mapped pass looks like one of one example
         for batch in eval_batches(job.examples, indices, job.device, micro_batch):
-            for name, gradient in each(parameters, *_at_least_two(batch)).items():
+            x, y = _at_least_two(batch)
+            try:
+                found = each(parameters, x, y)
+            except RuntimeError:
+                each = one_by_one
+                found = each(parameters, x, y)
+            for name, gradient in found.items():
                 total[name] += gradient[: len(batch)].square().sum(0)
             job.cost.add(forward=len(batch), backward=len(batch))
     return {name: value / len(indices) for name, value in total.items()}
@@ -66,10 +78,8 @@ def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Nam
     batches = 0
     with in_eval_mode(job.model):
         for batch in eval_batches(job.examples, indices, job.device, batch_size):
-            loss = functional.cross_entropy(job.logits(batch.x).float(), batch.y)
-            for into, gradient in zip(
-                total.values(), torch.autograd.grad(loss, list(parameters.values())), strict=True
-            ):
+            loss = functional.cross_entropy(job.logits(batch.x), batch.y)
+            for into, gradient in zip(total.values(), _gradients(loss, parameters), strict=True):
                 into += gradient.double().square()
             job.cost.add(backward=len(batch))
             batches += 1
@@ -99,6 +109,11 @@ def top_mask(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
     return mask
 
 
+def _gradients(loss: Tensor, parameters: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """The gradient by each parameter; zeros for one that the loss does not depend on."""
+    return torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+
+
 def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
     """Logits of `model` with other weights, for tensors and mappings alike."""
     return functional_call(_Logits(model), {f"model.{n}": t for n, t in state.items()}, (x,))
@@ -106,7 +121,8 @@ def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
 
 def logits_with(model: nn.Module, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
     """Logits of `model` as if its parameters were `weights`; buffers are the model's own."""
-    return _call(model, dict(weights), x)
+    with bearing_one(model, x):
+        return _call(model, dict(weights), x)
 
 
 def _at_least_two(batch: Batch) -> tuple[Inputs, Tensor]:

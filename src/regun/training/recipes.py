@@ -102,18 +102,23 @@ def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise SettingsError(["every parameter of the model is frozen; let some of them require gradients."])
+    half = next((p.dtype for _, p in named if p.dtype in (torch.float16, torch.bfloat16)), None)
+    if half is not None:
+        raise SettingsError(
+            [
+                f"the model's weights are {half}, in which small updates are rounded away; train it in float32 "
+                f"(regun.training.job.private_copy makes such a copy, or model.float()) and convert it afterwards."
+            ]
+        )
     exempt = {n for n, _ in named if recipe.decay == "weights" and (n.endswith(".bias") or "norm" in n)}
     groups = [
         {"params": [p for n, p in named if n not in exempt], "weight_decay": recipe.weight_decay},
         {"params": [p for n, p in named if n in exempt], "weight_decay": 0.0},
     ]
     groups = [g for g in groups if g["params"]]
-    fused = all(
-        p.dtype in (torch.float32, torch.float64) for _, p in named
-    )  # fused on a CPU, half precision stands still
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=fused)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=fused)
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=True)
 
 
 def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: float = 1e-5) -> float:

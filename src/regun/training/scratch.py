@@ -17,6 +17,6 @@ def train_from_scratch(
 
     def loss(step: Step) -> Tensor:
         batch = step.part(part)
-        return functional.cross_entropy(job.logits(batch.x).float(), batch.y, label_smoothing=recipe.label_smoothing)
+        return functional.cross_entropy(job.logits(batch.x), batch.y, label_smoothing=recipe.label_smoothing)
 
     return fit(job, one_pass(job, part, indices, recipe.batch_size), loss, recipe, checkpoint=checkpoint)

@@ -1,0 +1,68 @@
+"""`regun study power`."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from regun.cli.study import carry_out_chosen, chosen, open_workshop, out_of
+from regun.cli.terminal import emit
+from regun.show.numbers import fixed
+from regun.show.text import table
+from regun.study.collect import collect
+from regun.study.power import Power, powers, retrained_only
+from regun.study.results import Results
+
+
+def run(args: argparse.Namespace) -> int:
+    """Base, Retrain and references of a study, and whether methods can be told apart by them."""
+    study = retrained_only(chosen(args))
+    shop = open_workshop(args, study)
+    ran = carry_out_chosen(args, shop, out_of(args, study))
+    results = collect(shop, ran.failed)
+    found = powers(results)
+    emit(_json(results, found, ran.failed)) if args.json else _print(results, found, ran.failed)
+    return 1 if ran.failed or results.missing else 0
+
+
+def _json(results: Results, found: Sequence[Power], failed: dict[str, str]) -> dict[str, Any]:
+    rows = [{**asdict(power), "ratio": power.ratio, "meaning": power.meaning} for power in found]
+    main = {block.main_gap for block in results.blocks}
+    return {
+        "study": results.name,
+        "powers": [row for row in rows if row["seed"] is None and row["number"] in main],
+        "seeds": [row for row in rows if row["seed"] is not None],
+        "parts": [row for row in rows if row["seed"] is None and row["number"] not in main],
+        "missing": list(results.missing),
+        "failed": failed,
+    }
+
+
+def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> None:
+    head = ["number", "seed", "base to Retrain", "floor mean", "floor largest", "ratio"]
+    for block in results.blocks:
+        mine = [power for power in found if power.forget == block.forget]
+        whole = next((p for p in mine if p.seed is None and p.number == block.main_gap), None)
+        if whole is None:
+            continue
+        rows = [
+            [
+                results.metrics[p.number].label,
+                "all" if p.seed is None else str(p.seed),
+                *(fixed(value) for value in (p.base, p.floor_mean, p.floor_largest)),
+                "" if p.ratio is None else fixed(p.ratio, 1),
+            ]
+            for p in mine
+        ]
+        print(f"forget {block.label}")
+        print(table(head, rows))
+        print(f"{_sentence(whole)}.\n")
+    for task, reason in failed.items():
+        print(f"FAILED {task}: {reason}")
+
+
+def _sentence(whole: Power) -> str:
+    if whole.ratio is None:
+        return whole.meaning[0].upper() + whole.meaning[1:]
+    far = f"The untouched base is {fixed(whole.ratio, 1)} times as far from Retrain as two retrained models are apart"
+    return f"{far}; {whole.meaning}"

@@ -1,0 +1,216 @@
+"""What a receipt says in sentences: the class of its claim, what was tried, what it does not show, a letter.
+
+All of it is made from what happened, never from what a method means to do.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from regun.evaluate import ATTACKS, UNSEEN, Evaluation
+from regun.evaluate.influence import Influence
+from regun.requests.attempt import NOTHING_TO_UNLEARN, Attempt
+from regun.requests.change import Change
+from regun.requests.dates import Dates
+from regun.requests.judge import NEW, Judge
+from regun.requests.ledger import ACCEPTED, REJECTED, UNTESTABLE
+from regun.requests.naming import Naming
+from regun.requests.outs import RETRAINED
+from regun.requests.plan import RequestPlan
+from regun.requests.rule import ALL
+from regun.runs.unlearning import Outcome
+from regun.show.numbers import fixed, many, names, percent
+
+ENOUGH = 30
+"""Forgotten examples below which group attacks' intervals are too wide to show a weak memory."""
+OUTPUTS, REFERENCES = "outputs only", "outputs and models that never saw the records"
+NOT_TRIED = (
+    "attacks on the weights themselves",
+    "comparing the models before and after, by somebody who has both",
+    "training the model further, to see whether the records come back",
+    "shadow models that repeat the whole unlearning many times",
+)
+
+
+def claim_of(outcome: Outcome) -> str:
+    """What kind of claim a run supports: `retrained`, `certified` (only where a bound holds), `empirical` or `none`."""
+    if outcome.trained_anew:
+        return "retrained"
+    if outcome.method == NOTHING_TO_UNLEARN:
+        return "none"
+    bound = outcome.notes.get("certificate")
+    return "certified" if isinstance(bound, dict) and bound.get("holds") is True else "empirical"
+
+
+def done_to_it(outcome: Outcome, change: Change | None) -> str:
+    """What a run did to the model, in words."""
+    if outcome.method == NOTHING_TO_UNLEARN:
+        return "nothing: the model was never trained on these records"
+    if change is None:
+        return f"the run broke off: {outcome.diverged}"
+    if change.nothing:
+        return change.nothing
+    if outcome.trained_anew:
+        return f"trained from fresh weights on the retained records, {many(change.steps, 'step')}"
+    share, far = percent(100 * change.moved / change.weights), 100 * change.relative
+    size = f"{far:,.0f}" if far >= 10 else f"{far:.2g}"
+    return f"{many(change.steps, 'step')}; {share} of the weights moved, by {size} % of their size"
+
+
+# ------------------------------------------------------------------------------------------------------- what was tried
+
+
+def tried(judge: Judge, audit: Mapping[str, Evaluation], left: Mapping[str, Influence | str]) -> list[dict[str, str]]:
+    """The attacks that were run: what each asks, with which access, against which unseen sets."""
+    found: list[dict[str, str]] = []
+    for number in left.values():
+        if isinstance(number, Influence):
+            who = "retrained models" if judge.outs.kind == RETRAINED else "short trainings without the records"
+            what = f"each record's answer next to those of unseen ones that are as hard (by {number.out_models} {who})"
+            found.append(_attack(what, REFERENCES, [part.against for part in number.parts if part.against in UNSEEN]))
+            break
+    if audit:
+        runs = audit[ALL].attacks.values()
+        for access, uses in ((OUTPUTS, False), (REFERENCES, True)):
+            chosen = [run for run in runs if ATTACKS[run.attack].uses_references is uses]
+            if chosen:
+                labels = dict.fromkeys(ATTACKS[run.attack].label for run in chosen)
+                found.append(
+                    _attack(f"group attacks: {names(labels)}", access, list(dict.fromkeys(r.against for r in chosen)))
+                )
+        if not runs:
+            found.append(_attack("the record's place among unseen ones, by its loss", OUTPUTS, list(judge.plan.kept)))
+    return found
+
+
+def _attack(what: str, access: str, against: Sequence[str]) -> dict[str, str]:
+    return {"attack": what, "access": access, "against": names(against)}
+
+
+def not_tried(judge: Judge) -> list[str]:
+    """Attacks that were not run."""
+    missing = () if judge.retrained else ("attacks with fully retrained models (RMIA, LiRA)",)
+    own = () if judge.outs.said else ("comparison with models that never saw the records",)
+    return [*own, *missing, *NOT_TRIED]
+
+
+# ------------------------------------------------------------------------------------- what a receipt does not show
+
+
+def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> list[str]:
+    """The limits of the claim in plain words, most important first."""
+    found = [_kind(last.outcome, last.change)]
+    if last.audit:
+        found.append("That attacks fail shows that these attacks fail, not that all do.")
+    if last.audit and len(plan.forget) < ENOUGH:
+        found.append(
+            f"Only {many(len(plan.forget), 'forgotten example')} could be tested. With so few a group attack shows a "
+            "clear memory and misses a weak one."
+        )
+    if plan.gone:
+        found.append(
+            f"{many(plan.gone, 'id')} forgotten by earlier requests can no longer be tested: the records are not in "
+            "the data any more. Their own receipts speak of them."
+        )
+    if naming.salt is not None:
+        found.append(
+            "The salt hides ids. Who has the data and the models can still try which records fit the numbers shown "
+            "here; the fewer they are, the better that works."
+        )
+    return [
+        *found,
+        "It speaks of one file of weights, the one with the digest shown. Other models, backups, logs, caches and "
+        "copies of the records are not touched and not tested.",
+        "Which records the model was trained on, and that it never saw the held-out, validation and test records, is "
+        "the operator's word; overlap is searched for by id, and by content where asked.",
+        _trust(signed),
+    ]
+
+
+def _kind(outcome: Outcome, change: Change | None) -> str:
+    claim = claim_of(outcome)
+    if claim == "none":
+        return (
+            "The model was never trained on these records and was left as it is; from now on they are left out of the "
+            "unseen sets. Nothing was unlearned and nothing tested."
+        )
+    if change is None or change.nothing:
+        return f"Nothing was unlearned: {done_to_it(outcome, change)}."
+    if claim == "certified":
+        bound = outcome.notes["certificate"]
+        return (
+            f"The method comes with a bound: epsilon {bound['epsilon']:.4g} at delta {bound['delta']:.4g}, under the "
+            "assumptions that the receipt's notes list. It speaks of the weights; whether the assumptions hold is the "
+            "operator's word."
+        )
+    if claim == "retrained":
+        return (
+            "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
+            "weights it started from or the retained records carry something of them."
+        )
+    return (
+        f"This is approximate unlearning by {outcome.method} ({done_to_it(outcome, change)}). The tests are evidence, "
+        "not proof, that the records' influence is gone; only training anew without them is exact."
+    )
+
+
+def _trust(signed: bool) -> str:
+    if signed:
+        return "The signature shows that the holder of the key issued this receipt, not that what it says is true."
+    return (
+        "It is not signed: changes are noticed unless the whole folder is rewritten consistently. Keep the hash of the "
+        "ledger's last line elsewhere, or sign."
+    )
+
+
+# ------------------------------------------------------------------------------------------ to the person concerned
+
+ELSEWHERE = (
+    "Only this one model was treated: the records themselves, copies of them, backups and other models have to be "
+    "deleted separately."
+)
+
+
+def letter(last: Attempt, plan: RequestPlan, status: str, dates: Dates, role: str) -> str:
+    """One paragraph to the person concerned."""
+    day, contact = dates.done.isoformat(), f" Responsible: {role}." if role else ""
+    if not len(plan.new):
+        return (
+            "The model never learned from the records in your request: they were kept aside for testing, and are no "
+            f"longer used for that since {day}. The model did not have to be changed. {ELSEWHERE}{contact}"
+        )
+    if status in (ACCEPTED, UNTESTABLE):
+        return f"{_removed(last, status, day)} {ELSEWHERE}{contact}"
+    if status == REJECTED:
+        why = f"the attempt of {day} did not pass the tests, so the model in use is still the earlier one"
+    else:
+        why = (
+            f"on {day} a changed model was made, but the tests cannot tell whether it has forgotten them, so it was "
+            "not put to use"
+        )
+    return (
+        f"The records in your request have not been removed from the model in use yet: {why}. Your request stays open "
+        f"(due on {dates.due.isoformat()}); another attempt, or training the model anew without your records, has to "
+        f"follow.{contact}"
+    )
+
+
+def _removed(last: Attempt, status: str, day: str) -> str:
+    if claim_of(last.outcome) == "retrained":
+        return (
+            f"On {day} the model was trained again from the start without the records in your request. The new model "
+            "is in use and has never seen them."
+        )
+    start = f"On {day} the model was changed in order to remove the influence of the records in your request."
+    if status == UNTESTABLE:
+        return (
+            f"{start} Whether that worked could not be established: the tests cannot tell. The operator has decided to "
+            "use the changed model all the same."
+        )
+    left = last.left.get(NEW, last.left.get(ALL))
+    shown = "It passed the tests that this receipt lists."
+    if isinstance(left, Influence) and left.share.high is not None:
+        shown = (
+            "To check this, its answers about these records were compared with those about equally difficult records "
+            f"that it never saw. They can no longer be told apart; at most {fixed(max(1.0, left.share.high), 0)} % of "
+            "the records' influence can be left."
+        )
+    return f"{start} {shown} The new model is in use. This is a test, not a proof: a stronger one might find a trace."

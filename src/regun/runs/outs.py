@@ -1,0 +1,33 @@
+"""Out models of a stored base: short trainings on the retain set, which never saw what is to be forgotten."""
+
+from dataclasses import replace
+
+import torch
+
+from regun.data.examples import Data
+from regun.runs.training import Training, Watch, train_model
+from regun.seeds import derive
+from regun.splits import Splits
+from regun.store import Artefact, Store
+
+SHARE = 0.25
+"""Of the base's epochs: long enough to know which examples are hard (docs/metrics.md)."""
+
+
+def short_outs(
+    base: Artefact,
+    data: Data,
+    splits: Splits,
+    count: int,
+    store: Store,
+    device: torch.device,
+    watch: Watch | None = None,
+) -> tuple[Artefact, ...]:
+    """`count` models trained like the base, on the retain set alone, for a quarter of its epochs; from the store, or
+    trained now."""
+    found: list[Artefact] = []
+    for number in range(count):
+        whole = Training.of(base, data, trained_on=splits.retain, seed=derive(base.inputs["seed"], "out", number))
+        short = replace(whole, recipe=replace(whole.recipe, epochs=max(1, round(SHARE * whole.recipe.epochs))))
+        found.append(train_model(short, store, device, about={"role": "out", "out_of": base.key}, watch=watch))
+    return tuple(found)

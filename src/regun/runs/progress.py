@@ -1,0 +1,64 @@
+"""One line that says how far a run is, for people who wait: in place in a terminal or a notebook, else now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regun.training.job import Epoch, Progress
+
+SELDOM = 5.0
+"""Seconds between two lines where they pile up; the loop itself tells no more often than a line can be read."""
+
+
+def in_words(seconds: float) -> str:
+    """Whole seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+class ProgressLine:
+    """Writes to standard error: `title: epoch 3/20  step 7/15  loss 0.4210  812 images/s  14 s left`."""
+
+    def __init__(self, title: str, words: Callable[[float], str] = in_words) -> None:
+        self.title, self.words = title, words
+        self.notebook = "ipykernel" in sys.modules
+        self.live = sys.stderr.isatty() or self.notebook
+        self._shown, self._width = 0.0, 0
+
+    def progress(self, p: Progress) -> None:
+        where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
+        speed, left = f"{p.images_per_second:,.0f} images/s", self.words(p.seconds_left)
+        self.show(f"{where}  loss {p.loss:.4f}  {speed}  {left} left")
+
+    def epoch(self, e: Epoch) -> None:
+        speed, left = f"{e.images_per_second:,.0f} images/s", self.words((e.epochs - e.number) * e.seconds)
+        line = f"epoch {e.number}/{e.epochs}  loss {e.loss:.4f}  lr {e.lr:.3g}  {speed}  {left} left"
+        self.show(line, last=e.number == e.epochs)
+
+    def show(self, text: str, last: bool = False) -> None:
+        """The line as it is now; the last one stays."""
+        now = time.monotonic()
+        if not self.live and not last and now - self._shown < SELDOM:
+            return
+        line = f"{self.title}: {text}"
+        if not self.live:
+            sys.stderr.write(f"{line}\n")
+        elif self.notebook:  # which knows no code to empty a line
+            sys.stderr.write(f"\r{line:<{self._width}}" + ("\n" if last else ""))
+        else:
+            sys.stderr.write(f"\r\033[K{line}" + ("\n" if last else ""))
+        sys.stderr.flush()
+        self._shown = 0.0 if self.live and last else now
+        self._width = 0 if last else len(line)
+
+    def close(self) -> None:
+        """End a line that was being rewritten."""
+        if self.live and self._shown:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+        self._shown, self._width = 0.0, 0

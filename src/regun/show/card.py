@@ -1,0 +1,72 @@
+"""The model card of an unlearned model: what was forgotten, how, and what the evidence says, as Markdown."""
+
+from regun.evaluate import VERDICTS, Evaluation, describe
+from regun.runs.unlearning import Outcome
+from regun.show.numbers import duration, fixed, interval, many
+from regun.show.text import one_line
+
+_MAIN = ("retain_acc", "test_acc", "forget_acc", "smia_auc", "rmia_auc", "forget_div", "gap_rftp")
+
+
+def model_card(outcome: Outcome, evaluation: Evaluation, *, name: str = "", before: Evaluation | None = None) -> str:
+    """A model card for `README.md` beside the weights; `before` is the same audit of the model before unlearning.
+
+    Markdown with the header that model hubs read. Which records were forgotten is not in it, only how many.
+
+    >>> Path("model/README.md").write_text(regun.model_card(outcome, evidence, name="reviews"))  # doctest: +SKIP
+    """
+    title = f"{one_line(name)}: unlearned" if name else "An unlearned model"
+    parts = [
+        "---\nlibrary_name: transformers\ntags:\n- machine-unlearning\n- regun\n---",
+        f"# {title}",
+        "## What was forgotten",
+        _forgotten(outcome, evaluation),
+        "## Evidence",
+        _table(evaluation, before),
+        _verdict(evaluation),
+        "## What this shows and what it does not",
+        "\n".join(f"- {one_line(claim)}" for claim in evaluation.claims),
+    ]
+    remarks = [*outcome.warnings, *evaluation.flags]
+    if remarks:
+        parts += ["## Warnings", "\n".join(f"- {one_line(remark)}" for remark in remarks)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
+    members = {found.members for found in evaluation.attacks.values()}
+    what = many(max(members), "training record") if members else "Training records"
+    settings = ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in outcome.config.items())
+    cost = outcome.cost
+    return (
+        f"The influence of {what} was to be removed after training, by the method `{one_line(outcome.method)}` of "
+        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}.\n\n"
+        f"Settings: {settings or 'none'}."
+    )
+
+
+def _table(evaluation: Evaluation, before: Evaluation | None) -> str:
+    held = [name for name in _MAIN if name in evaluation.numbers]
+    columns = ["number", *(["before"] if before else []), "after", "interval"]
+    columns += ["retrained"] if evaluation.retrain else []
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for name in held:
+        number, known = evaluation.numbers[name], describe(name, evaluation)
+        cells = [f"{known.label} ({known.unit})"]
+        if before:
+            cells.append(fixed(before.numbers[name].value, 1) if name in before.numbers else "")
+        cells += [fixed(number.value, 1), interval(number.low, number.high)]
+        if evaluation.retrain:
+            cells.append(fixed(evaluation.retrain[name], 1) if name in evaluation.retrain else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    meanings = "\n".join(
+        f"- {describe(name, evaluation).label}: {describe(name, evaluation).meaning}." for name in held
+    )
+    return "\n".join(lines) + "\n\n" + meanings
+
+
+def _verdict(evaluation: Evaluation) -> str:
+    if evaluation.verdict is None:
+        return ""
+    words = VERDICTS[evaluation.verdict]
+    return f"The distance to a retrained model is {words.phrase}: {words.meaning}."
