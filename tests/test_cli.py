@@ -437,7 +437,10 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "--model", "cnn,wdith=4"], "unknown setting of cnn 'wdith'. Did you mean 'width'?"),
     (["train", "--recipe", "digits,epoch=4"], "unknown setting of recipe 'epoch'. Did you mean 'epochs'?"),
     ([*UNLEARN, "--base", "{base}", "--method", "regnu"], "unknown method 'regnu'. Did you mean 'regun'?"),
-    ([*UNLEARN, "--base", "{base}", "--method", "regun@papercode"], "Did you mean 'paper_code'? Known: paper_code, "),
+    (
+        [*UNLEARN, "--base", "{base}", "--method", "regun@papercode"],
+        "Did you mean 'paper_code'? Known: annealed, paper_code, ",
+    ),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,ww=1"], "unknown setting of regun 'ww'. Did you mean 'w'?"),
     (
         [*UNLEARN, "--base", "{base}", "--keep", "best", "--criterion", "val_los"],

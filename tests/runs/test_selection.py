@@ -55,7 +55,7 @@ def test_hard_examples_are_treated_more_differently_with_and_without_them_than_r
     differences, mislabelled = {}, {}
     for asked in (read_selection("hard:0.1"), Request.random(0.1), read_selection("easy:0.1")):
         name = getattr(asked, "kind", "random")
-        splits = make_splits(data.train.labels, resolve(asked, base, data, kept, store, CPU), kept)
+        splits = make_splits(data.train.labels, resolve(asked, base, data, kept, store, CPU, about={}), kept)
         without = train_model(replace(base, trained_on=splits.retain, seed=9), store, CPU, about={})
         said = [np.exp(cached_signals(m, data.train, splits.forget, store).true_log_prob) for m in (whole, without)]
         differences[name] = float((said[0] - said[1]).mean())
@@ -75,11 +75,11 @@ def test_a_request_is_resolved_once_and_the_same_in_every_store(tmp_path: Path) 
     train_model(replace(base, trained_on=kept.base[50:], seed=77), stores[1], CPU, about={})  # one has more models
     for text in ("hard:0.05", "like:17,20", "cluster:1/4", "subclass:3/1/2"):
         asked = read_selection(text)
-        ids = [resolve(asked, base, data, kept, store, CPU) for store in stores]
+        ids = [resolve(asked, base, data, kept, store, CPU, about={}) for store in stores]
         assert ids[0] == ids[1]
         assert ids[0].scheme == "ids"
         before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a" / "artefacts" / "model").iterdir()}
-        assert resolve(asked, base, data, kept, stores[0], CPU) == ids[0]
+        assert resolve(asked, base, data, kept, stores[0], CPU, about={}) == ids[0]
         assert before == {
             path.name: path.stat().st_mtime_ns for path in (tmp_path / "a" / "artefacts" / "model").iterdir()
         }

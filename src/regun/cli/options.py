@@ -188,7 +188,8 @@ def splits_of(
     else:
         by = Training(data=data, trained_on=kept.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed)
     watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    return make_splits(data.train.labels, resolve(asked, by, data, kept, store, device, watch), kept)
+    request = resolve(asked, by, data, kept, store, device, about=setup.about(), watch=watch)
+    return make_splits(data.train.labels, request, kept)
 
 
 def read_device(text: str) -> torch.device:

@@ -163,16 +163,15 @@ def evaluate(
     check_never_trained_on(signals["forget"].indices, trained_on, len(references))
     chosen, measures = choose(attacks, metrics, len(references), "val" in signals)
     a = offline_a(references) if rmia_a is None else rmia_a
-    ours, theirs, past = (
-        parties.attacked(who, chosen, a, seed) for who in (parties.target, parties.truth, parties.past)
-    )
-    bars = {run.name: auc_interval(run.contrast, level) for run in theirs}
+    ours = parties.attacked(parties.target, chosen, a, seed)
+    theirs, past = (_summarised(parties.attacked(who, chosen, a, seed), level) for who in (parties.truth, parties.past))
+    bars = {run.name: theirs[number_name(run.attack.name, "auc", run.against)] for run in ours if theirs}
     found = measured(measures, signals, retrain)
     numbers, results = _with_intervals(found, ours, bars, parties.target.sizes(), how)
     knew = _before(parties, past, measures, how)
     left = parties.influence([*parties.never, *([] if parties.never else outs)], judged, seed)
     retrained = own_values(measures, retrain) if retrain is not None else {}
-    retrained |= {name: value for run in theirs for name, value in run.values().items()}
+    retrained |= {name: number.value for name, number in theirs.items()}
     if floor is True and parties.truth is not None and len(references) >= 2:
         floor = floor_of([parties.truth, *parties.others], chosen, measures, seed)
     noise = floor if isinstance(floor, NoiseFloor) else None
@@ -214,7 +213,7 @@ def _group(runs: Sequence[AttackRun], judged: Sequence[str]) -> dict[str, Number
 
 
 def _before(
-    parties: Parties, runs: Sequence[AttackRun], metrics: Sequence[Metric], how: Resampling
+    parties: Parties, attacked: Mapping[str, Number], metrics: Sequence[Metric], how: Resampling
 ) -> dict[str, Number]:
     """The numbers of the model before unlearning, with the intervals that need no resamples."""
     if parties.past is None:
@@ -222,9 +221,15 @@ def _before(
     plain, nothing = replace(how, resamples=0), np.empty(0)
     found = measured(metrics, parties.past.splits, parties.truth.splits if parties.truth else None)
     numbers = {name: estimate.number(name, nothing, plain) for name, estimate in found.items()}
+    return numbers | dict(attacked)
+
+
+def _summarised(runs: Sequence[AttackRun], level: float) -> dict[str, Number]:
+    """The numbers of attacks on a model that the audited one is compared with; their scores need not be kept."""
+    numbers: dict[str, Number] = {}
     for run in runs:
         numbers |= {name: Number(value) for name, value in run.values().items()}
-        numbers[number_name(run.attack.name, "auc", run.against)] = auc_interval(run.contrast, how.level)
+        numbers[number_name(run.attack.name, "auc", run.against)] = auc_interval(run.contrast, level)
     return numbers
 
 

@@ -212,28 +212,30 @@ def _answered(parts: tuple[InfluencePart, ...], records: int, outs: int, halved:
 
 def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
     """The answer in one sentence, with its numbers."""
-    who = "the forgotten record" if records == 1 else f"the {records} forgotten records"
-    against = "unseen" if part.against == TOGETHER else f"unseen ({part.against})"
-    share, low, high = (f"{v:.0f} %" for v in (part.share.value, part.share.low or 0.0, part.share.high or 0.0))
+    one = records == 1
+    who, them, are = (
+        ("the forgotten record", "it", "is") if one else (f"the {records} forgotten records", "them", "are")
+    )
+    like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
+    share, low, high = (f"{round(v)} %" for v in (part.share.value, part.share.low or 0.0, part.share.high or 0.0))
+    known = part.p_before < CHANCE / looks and part.before.value > 0
     if answer == "forgotten":
         return (
-            f"About {share} of the influence of {who} is left, at most {high}, and the model treats them like "
-            f"{against} records that are as hard (p = {part.p_after:.2g})."
+            f"About {share} of the influence of {who} is left, at most {high}, and the model treats {them} like {like} "
+            f"(p = {part.p_after:.2g})."
         )
     if answer in ("remembered", "over-forgotten"):
         side = "surer" if answer == "remembered" else "less sure"
+        left = f"; about {share} of the influence is left" if known else ""
+        return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){left}."
+    if not known:
         return (
-            f"The model is {side} of {who} than of {against} records that are as hard (p = {part.p_after:.2g}); about "
-            f"{share} of their influence is left."
-        )
-    if part.p_before >= CHANCE / looks or part.before.value <= 0:
-        return (
-            f"Already the model before unlearning treated {who} like {against} records that are as hard "
-            f"(p = {part.p_before:.2g}), so nothing can be told from how they are treated now."
+            f"Already the model before unlearning treated {who} like {like} (p = {part.p_before:.2g}), so nothing can "
+            f"be told from how {'it' if one else 'they'} {are} treated now."
         )
     if part.answer == "forgotten":
         return (
-            f"About {share} of the influence of {who} is left, at most {high}; but none of them lost half of its "
-            "confidence, so a model that is half-way to a retrained one cannot be ruled out."
+            f"About {share} of the influence of {who} is left, at most {high}; but no record lost half of the "
+            "confidence in its label, so a model that is half-way to a retrained one cannot be ruled out."
         )
     return f"Between {low} and {high} of the influence of {who} may be left: too little is known to call it forgotten."

@@ -13,7 +13,7 @@ from regun.evaluate.lira import offline_lira
 from regun.evaluate.metrics import correct
 from regun.evaluate.own import at_the_border, check_name, first_line, name_of
 from regun.evaluate.roc import Contrast
-from regun.evaluate.signals import LOG_FLOOR, FloatArray, Signals, log_sum_exp, row_blocks
+from regun.evaluate.signals import LOG_FLOOR, FloatArray, Signals, log_sum_exp
 from regun.plugins import find_function
 
 
@@ -97,18 +97,7 @@ def negative_entropy(evidence: Evidence) -> FloatArray:
 
 def negative_modified_entropy(evidence: Evidence) -> FloatArray:
     """(1 - p_y) log p_y + sum_{k != y} p_k log(1 - p_k): 0 if certain and right, very low if certain and wrong."""
-    target = evidence.target
-    scores = np.empty(len(target))
-    for rows in row_blocks(target.log_probs):
-        probs = np.exp(target.log_probs[rows])
-        at_label = np.arange(len(probs)), target.labels[rows]
-        terms = probs * np.maximum(_log_complement(target.log_probs[rows], probs), LOG_FLOOR)
-        terms[at_label] = 0.0
-        others = probs.copy()
-        others[at_label] = 0.0
-        log_p = np.maximum(target.true_log_prob[rows], LOG_FLOOR)
-        scores[rows] = others.sum(axis=1) * log_p + terms.sum(axis=1)
-    return scores
+    return -evidence.target.modified_entropy
 
 
 def correctness(evidence: Evidence) -> FloatArray:
@@ -197,15 +186,3 @@ def _log_ratio(evidence: Evidence, a: float) -> FloatArray:
     if a < 1.0:
         out = np.logaddexp(out + np.log1p(a), np.log1p(-a)) - np.log(2.0)
     return np.maximum(evidence.target.true_log_prob, LOG_FLOOR) - out
-
-
-def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
-    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
-    with np.errstate(divide="ignore"):
-        complement = np.log1p(-np.minimum(probs, 1.0))
-    rows, columns = np.nonzero(probs > 0.5)  # at most one a row
-    others = log_probs[rows]
-    others[np.arange(len(rows)), columns] = -np.inf
-    if len(rows):
-        complement[rows, columns] = log_sum_exp(others, axis=1)
-    return complement

@@ -63,9 +63,8 @@ class Signals:
 
     @classmethod
     def join(cls, parts: Sequence[Signals]) -> Signals:
-        """Several splits of one model laid end to end."""
-        columns = ("log_probs", "labels", "indices")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+        """Several splits of one model laid end to end; log-probabilities are copied only if somebody looks at them."""
+        return _Joined(parts)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -95,6 +94,21 @@ class Signals:
         return np.maximum(self.true_log_prob, LOG_FLOOR) - np.maximum(rest, LOG_FLOOR)
 
     @cached_property
+    def modified_entropy(self) -> FloatArray:
+        """-(1 - p_y) log p_y - sum_{k != y} p_k log(1 - p_k) of every example, (n,): 0 if certain and right."""
+        found = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            logs = self.log_probs[rows]
+            at_label = np.arange(len(logs)), self.labels[rows]
+            probs = np.exp(logs)
+            terms = probs * np.maximum(_log_complement(logs, probs), LOG_FLOOR)
+            terms[at_label] = 0.0
+            probs[at_label] = 0.0
+            log_p = np.maximum(logs[at_label], LOG_FLOOR)
+            found[rows] = -(probs.sum(axis=1) * log_p + terms.sum(axis=1))
+        return found
+
+    @cached_property
     def entropy(self) -> FloatArray:
         """-sum_k p_k log p_k of every example, (n,), in nats; 0 log 0 = 0."""
         entropy = np.empty(len(self))
@@ -102,6 +116,45 @@ class Signals:
             block = self.log_probs[rows]
             entropy[rows] = -np.einsum("ij,ij->i", np.exp(block), np.maximum(block, LOG_FLOOR))
         return np.maximum(entropy, 0.0)
+
+
+class _Joined(Signals):
+    """Splits end to end: what there is one of an example is asked of the parts, which keep it."""
+
+    parts: tuple[Signals, ...]
+
+    def __init__(self, parts: Sequence[Signals]) -> None:
+        object.__setattr__(self, "parts", tuple(parts))
+        for name in ("labels", "indices"):
+            object.__setattr__(self, name, _frozen(np.concatenate([getattr(part, name) for part in parts])))
+
+    @cached_property
+    def log_probs(self) -> FloatArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return _frozen(np.concatenate([part.log_probs for part in self.parts]))
+
+    @property
+    def num_classes(self) -> int:
+        return self.parts[0].num_classes
+
+    @cached_property
+    def true_log_prob(self) -> FloatArray:
+        return np.concatenate([part.true_log_prob for part in self.parts])
+
+    @cached_property
+    def predictions(self) -> IntArray:
+        return np.concatenate([part.predictions for part in self.parts])
+
+    @cached_property
+    def true_logit(self) -> FloatArray:
+        return np.concatenate([part.true_logit for part in self.parts])
+
+    @cached_property
+    def modified_entropy(self) -> FloatArray:
+        return np.concatenate([part.modified_entropy for part in self.parts])
+
+    @cached_property
+    def entropy(self) -> FloatArray:
+        return np.concatenate([part.entropy for part in self.parts])
 
 
 SplitSignals = Mapping[str, Signals]
@@ -130,6 +183,18 @@ def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
     total: FloatArray = np.exp(values - top).sum(axis=axis)
     with np.errstate(divide="ignore"):
         return np.log(total) + np.squeeze(top, axis=axis)
+
+
+def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
+    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
+    with np.errstate(divide="ignore"):
+        complement = np.log1p(-np.minimum(probs, 1.0))
+    rows, columns = np.nonzero(probs > 0.5)  # at most one a row
+    others = log_probs[rows]
+    others[np.arange(len(rows)), columns] = -np.inf
+    if len(rows):
+        complement[rows, columns] = log_sum_exp(others, axis=1)
+    return complement
 
 
 def _log_softmax(block: FloatArray) -> None:

@@ -15,7 +15,7 @@ no better (docs/studies.md).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -132,9 +132,13 @@ def resolve(
     reserved: Reserve,
     store: Store,
     device: torch.device,
+    *,
+    about: Mapping[str, Any],
     watch: Watch | None = None,
 ) -> Request:
     """A request as ids, wherever models must answer it; those that are not in the store are trained first.
+
+    `about` is what their manifests remember.
 
     `base` is how the base model is trained, from the seed of the split; or one that was trained elsewhere, which can
     give features, but has no recipe to train others by.
@@ -150,7 +154,10 @@ def resolve(
         return select(asked, [base], data, reserved, store, device)
     trainings = early_trainings(base) if asked.by_early else [base]
     role = "early" if asked.by_early else "base"
-    models = [train_model(one, store, device, about={"role": role}, watch=watch) for one in trainings]
+    models = [
+        train_model(one, store, device, about={**about, "role": role, "without": None}, watch=watch)
+        for one in trainings
+    ]
     return select(asked, models, data, reserved, store, device)
 
 

@@ -74,6 +74,22 @@ def test_the_command_line_means_the_same_examples(shop: Workshop, capsys: pytest
         assert audited["models"]["retrain"] == shop.needed(f"train without {forget}, split 0, seed 0").key
 
 
+def test_a_base_that_was_made_to_answer_is_a_base_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first command of a store leaves out what a model must answer; the base it made serves the next."""
+
+    def regun(*words: str) -> dict:
+        assert main([*words, "--store", str(tmp_path), "--quiet", "--json", "--threads", "1"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    setup = ["--data", "digits,limit=400,test_limit=100", "--model", "cnn,width=4", "--recipe", "digits,epochs=3"]
+    regun("train", *setup, "--without", "like:17,30")
+    base = regun("train", *setup)
+    assert base["found"]
+    assert regun("unlearn", "--base", base["key"], "--forget", "like:17,30", "--method", "ssd")["forgotten"] == 30
+
+
 def test_what_people_call_them() -> None:
     labels = [request_label(text) for text in ("hard:0.05", "easy:0.1", "like:17,50", "cluster:1/8", "subclass:3/2/4")]
     assert labels == [
