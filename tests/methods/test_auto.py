@@ -119,16 +119,19 @@ def test_rounds_go_on_until_the_model_fits_or_the_samples_are_used() -> None:
 
 def test_the_learning_rate_is_the_one_that_learns_fastest(monkeypatch) -> None:
     losses = dict(zip(anew.RATES, [float("inf"), 0.9, 0.4, 0.7, 1.0], strict=True))
-    monkeypatch.setattr(anew, "_tried", lambda job, recipe, asked: losses[recipe.lr])
-    assert anew.found_recipe(job_for(mlp(), blobs()), anew.USUAL).lr == anew.RATES[2]
+    monkeypatch.setattr(anew, "_tried", lambda job, model, recipe, asked: losses[recipe.lr])
+    assert anew.found_rate(job_for(mlp(), blobs()), mlp(), anew.USUAL, anew.RATES).lr == anew.RATES[2]
 
 
-def test_rates_are_tried_from_the_same_fresh_weights_and_counted() -> None:
-    job = job_for(mlp(), blobs())
-    recipe = anew.found_recipe(job, Recipe(batch_size=16, optimizer="adamw"))
+def test_rates_are_tried_on_copies_of_the_same_weights_and_counted() -> None:
+    job, start = job_for(mlp(), blobs()), mlp(seed=2)
+    recipe = anew.found_rate(job, start, Recipe(batch_size=16, optimizer="adamw"), anew.RATES)
     assert recipe.lr in anew.RATES
-    assert job.cost.steps == anew.TRIED_STEPS * len(anew.RATES)
+    planned = anew.trial_work(len(job.indices("retain")), 16, len(anew.RATES))
+    assert job.cost.steps == planned.steps == anew.TRIED_STEPS * len(anew.RATES)
+    assert job.cost.backward <= planned.samples
     assert same_state(job.model, mlp())
+    assert same_state(start, mlp(seed=2))
 
 
 def test_shuffled_weights_are_the_same_numbers_in_other_places_and_frozen_ones_stay() -> None:
@@ -307,7 +310,7 @@ def test_distilling_without_weight_on_retain_ends_at_the_teacher_s_answers() -> 
 
 def test_a_long_retraining_is_shortened_counted_and_distilled() -> None:
     epochs = []
-    config = dict(short=0, share=0.2, steps=20, anew="never")
+    config = dict(short=0, share=0.2, steps=20, anew="never", lr=0.02)
     job, fitted = run("auto", mlp(), recipe=LONG, on_epoch=lambda e, m: epochs.append(e), **config)
     plan = auto.plan_of(auto.Config(**config), len(job.indices("retain")), LONG)
     assert plan.training == "part"
@@ -376,7 +379,7 @@ def test_a_given_teacher_is_asked_and_never_the_answer() -> None:
         return oracle(x)
 
     watched = Watched(blobs())
-    job, fitted = run("auto", mlp(), watched, teacher=as_teacher(teacher, 3), recipe=SHORT, steps=20)
+    job, fitted = run("auto", mlp(), watched, teacher=as_teacher(teacher, 3), recipe=SHORT, steps=20, lr=0.02)
     assert sum(asked) >= len(job.indices("forget"))
     assert job.cost.steps == 20  # nothing was trained beside it
     assert "trained_anew" not in fitted.notes

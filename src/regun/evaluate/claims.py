@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 from regun.evaluate.influence import Influence
 from regun.evaluate.intervals import Number
-from regun.evaluate.leakage import number_name
-
-GROUP = "smia"
-"""The attack on which claims about forgotten examples as a group rest."""
+from regun.evaluate.leakage import GROUP, number_name
 
 
 @dataclass(frozen=True, kw_only=True)

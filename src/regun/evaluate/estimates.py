@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,14 +113,18 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """The AUC of members' scores against those of non-members, in percent; sorted when asked, to hold no more."""
+    """The AUC of members' scores against those of non-members, in percent; sorted when asked, to hold little."""
 
     members: FloatArray
     nonmembers: FloatArray
 
     @property
     def value(self) -> float:
-        return 100.0 * float(self._contrast().auc()[0])
+        return 100.0 * float(self.placements[0].mean())
+
+    @cached_property
+    def placements(self) -> tuple[FloatArray, FloatArray]:
+        return self._contrast().placements()
 
     def replicates(self) -> None:
         return None
@@ -128,7 +133,7 @@ class Ranked:
         return auc_interval(self._contrast(), how.level)
 
     def noise(self, other: Estimate) -> float | None:
-        return auc_noise(self._contrast(), other._contrast()) if isinstance(other, Ranked) else None
+        return auc_noise(self.placements, other.placements) if isinstance(other, Ranked) else None
 
     def _contrast(self) -> Contrast:
         return Contrast.of(self.members, self.nonmembers)

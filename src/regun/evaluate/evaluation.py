@@ -10,12 +10,13 @@ import numpy as np
 
 from regun.errors import AuditError, unknown
 from regun.evaluate.checks import check_never_trained_on, choose, judged_sets
-from regun.evaluate.claims import GROUP, Basis, claims, findings
+from regun.evaluate.claims import Basis, claims, findings
 from regun.evaluate.estimates import Estimate, Measure, Metric, Share
 from regun.evaluate.floor import NoiseFloor, Verdict, floor_of
 from regun.evaluate.influence import Influence
 from regun.evaluate.intervals import LEVEL, Number, Resampling, auc_interval, replicate
 from regun.evaluate.leakage import (
+    GROUP,
     STATISTICS,
     AttackResult,
     AttackRun,

@@ -13,9 +13,9 @@ from scipy.special import ndtri, stdtrit
 from regun.errors import AuditError
 from regun.evaluate.checks import aligned, check_distinct, check_splits, choose
 from regun.evaluate.estimates import Estimate, Measure, Metric
-from regun.evaluate.leakage import Lineup, number_name, offline_a, run_attacks
+from regun.evaluate.leakage import GROUP, Lineup, number_name, offline_a, run_attacks
 from regun.evaluate.membership import Attack, Scorer
-from regun.evaluate.metrics import differences, measured, spread
+from regun.evaluate.metrics import BUILT_IN, differences, measured, spread
 from regun.evaluate.signals import SplitSignals
 
 Verdict = Literal["inside", "outside", "cannot tell"]
@@ -144,6 +144,7 @@ def floor_of(models: Sequence[Lineup], attacks: Sequence[Attack], metrics: Seque
     free = [attack for attack in attacks if not attack.uses_references]
     bound = [a for a in attacks if a.uses_references and a.references <= len(models) - 2]
     own = [metric for metric in metrics if not metric.distance]
+    paired = [metric for metric in metrics if metric.distance or metric is not BUILT_IN.get(metric.name)]
     alone = [
         _attacked(free, model, (), 1.0, seed).joined(measured(own, model.splits, model.splits)) for model in models
     ]
@@ -153,7 +154,7 @@ def floor_of(models: Sequence[Lineup], attacks: Sequence[Attack], metrics: Seque
         rest = [model for k, model in enumerate(models) if k not in (i, j)]
         a = offline_a([model.splits for model in rest])
         left, right = (alone[k].and_of(_attacked(bound, models[k], rest, a, seed)) for k in (i, j))
-        left = left.joined(measured(metrics, models[i].splits, models[j].splits))
+        left = left.joined(measured(paired, models[i].splits, models[j].splits))
         for name, value in differences(left.values, right.values, metrics).items():
             values.setdefault(name, []).append(value)
         for name, noise in left.noise(right).items():
@@ -187,4 +188,5 @@ def _attacked(attacks: Sequence[Attack], target: Lineup, references: Sequence[Li
     """Every statistic of every attack on the target, by name, in percent."""
     runs = run_attacks(attacks, target, references, a, seed)
     values = {name: value for run in runs for name, value in run.values().items()}
-    return _Figures(values, {number_name(run.attack.name, "auc", run.against): run.ranked for run in runs})
+    told = [run for run in runs if run.attack.uses_references or run.attack.name == GROUP]
+    return _Figures(values, {number_name(run.attack.name, "auc", run.against): run.ranked for run in told})

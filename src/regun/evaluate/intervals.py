@@ -156,10 +156,10 @@ def auc_interval(contrast: Contrast, level: float = LEVEL) -> Number:
     return Number(100.0 * (float(members.sum()) / (m * n)), low, high)
 
 
-def auc_noise(one: Contrast, other: Contrast) -> float:
-    """The deviation of the difference of two models' AUCs on the same examples, in percent, over examples (DeLong)."""
-    pairs = zip(one.placements(), other.placements(), strict=True)
-    return 100.0 * math.sqrt(math.fsum(float((a - b).var()) / len(a) for a, b in pairs))
+def auc_noise(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> float:
+    """The deviation of the difference of two models' AUCs on the same examples, in percent, over examples (DeLong);
+    both given as the placements of members and of non-members."""
+    return 100.0 * math.sqrt(math.fsum(float((a - b).var()) / len(a) for a, b in zip(one, other, strict=True)))
 
 
 def mean_noise(one: FloatArray, other: FloatArray) -> float:

@@ -54,6 +54,8 @@ STATISTICS = {
 }
 """The numbers of an attack: label, meaning and good value; the first four in the order of `Contrast.statistics`."""
 _ROC_POINTS = 200
+GROUP = "smia"
+"""The attack on which claims about forgotten examples as a group rest."""
 
 
 def attack_metrics(attack: Attack, against: str) -> dict[str, Metric]:

@@ -3,7 +3,7 @@
 import copy
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -22,7 +22,7 @@ from regun.training.scratch import train_from_scratch
 
 LOG = logging.getLogger("regun.auto")
 RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-"""Learning rates of AdamW that are tried."""
+"""Learning rates of AdamW that are tried where nobody says which was used."""
 TRIED_STEPS = 40
 ROUND_STEPS, ROUND_EPOCHS = 300, 5
 """The first round of training: so many steps and epochs at least; every further one is twice as long."""
@@ -35,10 +35,10 @@ def batch_for(retain: int) -> int:
     return min(USUAL.batch_size, max(8, retain // 8))
 
 
-def trial_work(retain: int) -> Work:
-    """Finding the rate."""
-    steps = TRIED_STEPS * len(RATES)
-    return Work(steps, steps * min(batch_for(retain), retain))
+def trial_work(retain: int, batch: int, rates: int) -> Work:
+    """Trying so many rates."""
+    steps = TRIED_STEPS * rates
+    return Work(steps, steps * min(batch, retain))
 
 
 def first_round(retain: int) -> int:
@@ -54,12 +54,11 @@ def most_epochs(retain: int, most: int) -> int:
     return total
 
 
-def found_recipe(job: Job, recipe: Recipe) -> Recipe:
-    """The recipe with the rate that lowers the loss on the retain set most in a few steps from fresh weights."""
-    retain = job.indices("retain")
-    asked = _some(job, retain)
-    losses = {lr: _tried(job, replace(recipe, lr=lr), asked) for lr in RATES}
-    best = min(RATES, key=lambda lr: losses[lr])
+def found_rate(job: Job, model: nn.Module, recipe: Recipe, rates: Sequence[float]) -> Recipe:
+    """The recipe with the one of some learning rates that lowers the loss on the retain set most in a few steps."""
+    asked = _some(job, job.indices("retain"))
+    losses = {lr: _tried(job, model, replace(recipe, lr=lr), asked) for lr in rates}
+    best = min(rates, key=lambda lr: losses[lr])
     told = ", ".join(f"{lr:g}: {loss:.3f}" for lr, loss in losses.items())
     LOG.info("learning rate %g, by the loss after %d steps (%s)", best, TRIED_STEPS, told)
     return replace(recipe, lr=best)
@@ -127,11 +126,11 @@ def _nobody(epoch: Epoch, model: nn.Module) -> None:
     """An observer that looks away."""
 
 
-def _tried(job: Job, recipe: Recipe, asked: Indices) -> float:
-    """The loss on some retain examples after a few steps; infinite if it diverged."""
+def _tried(job: Job, model: nn.Module, recipe: Recipe, asked: Indices) -> float:
+    """The loss of a copy of the model on some retain examples after a few steps; infinite if it diverged."""
     budget = Budget(steps=job.cost.steps + TRIED_STEPS)
-    mine = replace(unwatched(job), model=fresh_model(job, "teacher"), seed=job.derive("rate"), budget=budget)
-    fitted = train_from_scratch(mine, job.indices("retain"), replace(recipe, schedule="constant"))
+    mine = replace(unwatched(job), model=copy.deepcopy(model), seed=job.derive("rate"), budget=budget)
+    fitted = train_from_scratch(mine, job.indices("retain"), replace(recipe, schedule="constant", warmup_epochs=0))
     if fitted.diverged:
         return math.inf
     logits = eval_logits(mine.model, job.examples, asked, job.device)

@@ -47,6 +47,8 @@ LEAST_TEACHER = 1 / 8
 """Of the usual epochs that a teacher is trained for."""
 TRIES = 3
 """How often a teacher's training is begun, each time at a tenth of the rate."""
+TIMES = (3.0, 1.0, 0.3)
+"""Rates of distilling that are tried, as multiples of that of training."""
 DISTILLING = 0.4
 """Part of the share that is spent on distilling, the teacher has the rest."""
 
@@ -69,7 +71,7 @@ class Config:
     w: float = setting(0.5, "weight of the retain loss while distilling", low=0, high=1)
     batch_size: int = setting(16, "forget examples a step", low=1)
     retain_batch: int = setting(64, "retain examples a step", low=1)
-    lr: float | None = setting(None, "learning rate of distilling (default: half of that of training)", above=0)
+    lr: float | None = setting(None, "learning rate of distilling (default: the best of three)", above=0)
 
     def __post_init__(self) -> None:
         check(self, "auto")
@@ -80,13 +82,14 @@ class Plan:
     """In samples: what retraining takes, and what training a teacher and distilling will take at most.
 
     `training`: the `whole` recipe, a `part` of it, in `rounds` until as good as the base, or none (the teacher is
-    `given`).
+    `given`). `steps` are those of distilling itself, without finding its learning rate.
     """
 
     training: str
     retraining: int
     teacher: Work
     distilling: Work
+    steps: int
     recipe: Recipe
     known: bool
 
@@ -107,22 +110,24 @@ def needs(config: Config) -> Needs:
 
 def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = False) -> Plan:
     """How much of everything."""
-    usual = recipe or replace(anew.USUAL, batch_size=anew.batch_for(retain))
-    retraining, each = usual.epochs * retain, config.batch_size + config.retain_batch
-    known, nothing, whole = recipe is not None, Work(0, 0), passes(usual.epochs, retain, usual.batch_size)
+    usual, known = recipe or replace(anew.USUAL, batch_size=anew.batch_for(retain)), recipe is not None
+    retraining, whole = usual.epochs * retain, passes(usual.epochs, retain, usual.batch_size)
+    each, found = config.batch_size + config.retain_batch, config.lr is None
     steps = config.steps or max(LEAST_STEPS, round(DISTILLING * config.share * retraining / each))
-    distilling = Work(steps, steps * each)
+    distilling = Work(steps, steps * each) + anew.trial_work(retain, config.retain_batch, len(TIMES) if found else 0)
+    plan = Plan("given", retraining, Work(0, 0), distilling, steps, usual, known)
     if given:
-        return Plan("given", retraining, nothing, distilling, usual, known)
+        return plan
     if config.anew == "auto" and known and retraining <= config.short:
-        return Plan("whole", retraining, whole, distilling, usual, known)
-    trials = nothing if known else anew.trial_work(retain)
+        return replace(plan, training="whole", teacher=whole)
+    trials = anew.trial_work(retain, usual.batch_size, 0 if known else len(anew.RATES))
     if config.anew == "auto" and not known and anew.first_round(retain) * retain <= config.short:
         rounds = passes(anew.most_epochs(retain, config.short), retain, usual.batch_size)
-        return Plan("rounds", retraining, trials + rounds, distilling, usual, known)
+        return replace(plan, training="rounds", teacher=trials + rounds)
     part = max(LEAST_TEACHER, config.share - distilling.samples / max(1, retraining), LEAST_STEPS / max(1, whole.steps))
     short = teacher_recipe(usual, TeacherSettings(teacher_share=min(1.0, part)))
-    return Plan("part", retraining, trials + passes(short.epochs, retain, short.batch_size), distilling, short, known)
+    teacher = trials + passes(short.epochs, retain, short.batch_size)
+    return replace(plan, training="part", teacher=teacher, recipe=short)
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
@@ -163,7 +168,7 @@ class _Run:
         if job.teacher is not None:
             return frozen_copy(job.teacher)
         if not plan.known and job.budget is None:
-            self.recipe = anew.found_recipe(job, plan.recipe)
+            self.recipe = anew.found_rate(job, fresh_model(job, "teacher"), plan.recipe, anew.RATES)
         if plan.training == "rounds" and job.budget is None:
             return anew.train_in_rounds(job, self.recipe, self.config.short, self.stick.fitted)
         return self._taught(Work(0, 0) if plan.training == "whole" else plan.distilling)
@@ -193,8 +198,10 @@ class _Run:
             LOG.info("the model knows more than the retain set can teach: it keeps its weights. %s", PRETRAINED)
         else:
             shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
-        recipe = replace(self.recipe, lr=config.lr or self.recipe.lr / 2)
-        how = Distillation(self.plan.distilling.steps, config.batch_size, config.retain_batch, config.w, recipe)
+        recipe = replace(self.recipe, lr=config.lr or self.recipe.lr, batch_size=config.retain_batch)
+        if config.lr is None and job.budget is None:
+            recipe = anew.found_rate(job, job.model, recipe, [recipe.lr * times for times in TIMES])
+        how = Distillation(self.plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
         fitted = distil(job, how, answers_of(teacher, job, 1.0), Balance(job, self.stick, teacher))
         if self.stick.collapsed(job.model):
             return self.ended(self.base, "base", warnings=[COLLAPSED])
