@@ -156,6 +156,15 @@ def test_answers_that_round_to_certainty_and_tiny_sets_are_no_trouble():
     assert Influence.from_json(json.loads(text)) == found
 
 
+def test_differences_that_are_rounding_decide_nothing():
+    """A model that says the same of everything, but for the last bit of a float on the forgotten records."""
+    world = World(0, 20)
+    same = {name: np.full(len(values), 2.0) for name, values in world.odds().items()}
+    same["forget"] = same["forget"] + 1e-12
+    found = influence(said(same), said(world.odds(1.0)), world.models(3))
+    assert {part.p_after for part in found.parts} == {1.0}
+
+
 def test_large_sets_take_seconds_and_little_memory():
     world = World(5, 20_000, retain=10, unseen={"test": 200_000})
     found = influence(world.model(), world.model(1.0), world.models(1))

@@ -43,6 +43,7 @@ DRAWS = 2000
 _FEWEST = 20  # unseen records of which a set says anything
 _MANY = 300  # records whose random halves are normal
 _EXTREME = 12.0  # log-odds beyond it are rounding
+_ROUNDING = 1e-6  # effects in log-odds that are nearer to each other are equal
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _judged(
 
 
 def _two_sided(effect: float, drawn: FloatArray) -> float:
-    above, below = int((drawn >= effect).sum()), int((drawn <= effect).sum())
+    above, below = int((drawn >= effect - _ROUNDING).sum()), int((drawn <= effect + _ROUNDING).sum())
     return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
 

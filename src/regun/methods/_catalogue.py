@@ -19,6 +19,7 @@ from regun.seeds import digest, isolated
 from regun.settings import bind, parse_spec, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Budget, Job
+from regun.training.recipes import Recipe
 
 NO_NEEDS = Needs(retain=False)
 
@@ -41,7 +42,8 @@ class Method:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     search: Ranges = field(default_factory=dict[str, Any])
     source: str | None = None
-    work: Callable[[Any, int, int], Work] | None = None
+    work: Callable[..., Work] | None = None
+    """What settings and sizes of forget and retain set take; a fourth argument, if it has one, is the base's recipe."""
     tradeoff: Mapping[str, Any] | None = None
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
     trains_anew: bool = False
@@ -64,11 +66,14 @@ class Method:
         with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
             return self.unlearn(job, config) or Fitted()
 
-    def planned(self, config: Any, forget: int, retain: int, budget: Budget | None = None) -> Work | None:
-        """What a run on sets of these sizes will take; None for a method that does not tell."""
+    def planned(
+        self, config: Any, forget: int, retain: int, budget: Budget | None = None, recipe: Recipe | None = None
+    ) -> Work | None:
+        """What a run on sets of these sizes takes, on a base of this recipe; None for a method that does not tell."""
         if self.work is None:
             return None
-        own = self.work(config, forget, retain)
+        asks = len(inspect.signature(self.work).parameters) > 3
+        own = self.work(config, forget, retain, *((recipe,) if asks else ()))
         if budget is None or not own.steps:
             return own
         each = own.samples / own.steps

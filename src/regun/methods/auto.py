@@ -130,9 +130,9 @@ def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = Fa
     return replace(plan, training="part", teacher=teacher, recipe=short)
 
 
-def work(config: Config, forget: int, retain: int) -> Work:
-    """All that may be needed, as if no recipe came."""
-    plan = plan_of(config, retain, None)
+def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
+    """All that may be needed."""
+    plan = plan_of(config, retain, recipe)
     return plan.teacher + plan.distilling
 
 

@@ -43,6 +43,7 @@ from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Job, Step, frozen_copy
+from regun.training.recipes import Recipe
 from regun.training.streams import paired
 
 TITLE = "ReGUn"
@@ -115,9 +116,9 @@ def needs(config: Config) -> Needs:
     return Needs(heldout=heldout, fresh_model=_trains_teacher(config) or config.shrink > 0)
 
 
-def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the forget set, with retain batches beside it; before, a teacher's training as if no recipe came."""
-    before = teacher_work(teacher_recipe(None, config), retain) if _trains_teacher(config) else Work(0, 0)
+def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
+    """Epochs over the forget set, with retain batches beside it; before, a teacher's training."""
+    before = teacher_work(teacher_recipe(recipe, config), retain) if _trains_teacher(config) else Work(0, 0)
     return before + _distillation(config, forget, retain)
 
 

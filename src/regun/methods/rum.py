@@ -30,6 +30,7 @@ from regun.methods._parts import first_part
 from regun.settings import check, setting
 from regun.training.fit import Fitted
 from regun.training.job import Job
+from regun.training.recipes import Recipe
 
 TITLE = "RUM"
 NEEDS = Needs(heldout=True)
@@ -83,10 +84,11 @@ def runs(config: Config) -> list[tuple[Method, Any]]:
     return [found for part in PARTS if (found := config.method(part)) is not None]
 
 
-def work(config: Config, forget: int, retain: int) -> Work:
+def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
     """The sum of both."""
     hard = _hard(config, forget)
-    return _planned(config.method("easy"), forget - hard, retain) + _planned(config.method("hard"), hard, retain)
+    sizes = {"easy": forget - hard, "hard": hard}
+    return sum((_planned(config.method(part), n, retain, recipe) for part, n in sizes.items()), Work(0, 0))
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
@@ -94,7 +96,8 @@ def unlearn(job: Job, config: Config) -> Fitted:
     assert job.splits is not None
     rows = dict(zip(PARTS, split(job, config), strict=True))
     todo = {part: found for part in PARTS if (found := config.method(part)) is not None and len(rows[part])}
-    work = {part: _planned(found, len(rows[part]), len(job.indices("retain"))) for part, found in todo.items()}
+    retain = len(job.indices("retain"))
+    work = {part: _planned(found, len(rows[part]), retain, job.recipe) for part, found in todo.items()}
     total = Fitted()
     for part, (method, own) in todo.items():
         mine = replace(job, splits=replace(job.splits, forget=rows[part]), seed=job.derive(part))
@@ -119,8 +122,8 @@ def _hard(config: Config, forget: int) -> int:
     return round(config.share * forget)
 
 
-def _planned(found: tuple[Method, Any] | None, forget: int, retain: int) -> Work:
+def _planned(found: tuple[Method, Any] | None, forget: int, retain: int, recipe: Recipe | None) -> Work:
     if found is None or not forget:
         return Work(0, 0)
     method, config = found
-    return method.planned(config, forget, retain) or Work(0, 0)
+    return method.planned(config, forget, retain, recipe=recipe) or Work(0, 0)

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from regun.methods import Work
+from regun.methods import Method, Work
 from regun.runs.relearn import RETAINED
 from regun.runs.relearn_steps import relearn_points, relearn_updates
 from regun.runs.selection import EARLY, early
@@ -215,9 +216,13 @@ class _Planner:
                 base=base,
                 search=search,
                 needs=(base, *((search,) if search else ()), *self._chosen(study.split_of(seed), forget)),
-                work=method.planned(config, sizes["forget"], sizes["retain"], study.budget_value),
+                work=self._planned(method, config, sizes),
             )
         )
+
+    def _planned(self, method: Method, config: Any, sizes: Mapping[str, int]) -> Work | None:
+        study = self.study
+        return method.planned(config, sizes["forget"], sizes["retain"], study.budget_value, study.recipe_value)
 
     def tune(self, name: str, forget: str) -> str:
         """The search for a method's settings: once for each request, on one seed, frozen for all."""
@@ -231,7 +236,7 @@ class _Planner:
         if how.objective == "gap":
             models += [self.train(forget, seed, other) for other in (seed, *study.reference_seeds())]
         method, config = study.resolve(study.entries()[name], forget)
-        one = method.planned(config, sizes["forget"], sizes["retain"], study.budget_value)
+        one = self._planned(method, config, sizes)
         fixed = tuple(parse_spec(study.entries()[name])[1])
         trials = min(how.trials, Space.of(method, config, study.family, fixed).size or how.trials)
         return self.add(
