@@ -13,8 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from regun.cli import main
-from regun.cli.parser import build_parser
+from regun.cli import build_parser, main
 from regun.cli.terminal import Display
 from regun.data.catalogue import DATA_SETS, DataSpec, load_data
 from regun.evaluate import VERDICTS
@@ -23,6 +22,8 @@ from regun.splits import Reserve, reserve
 from regun.store import Made, Store, state_digest
 from regun.training.job import Epoch, Progress
 from regun.training.recipes import RECIPES
+
+pytestmark = pytest.mark.usefixtures("plain_surroundings")
 
 DATA = "digits,limit=400,test_limit=50"
 TINY = ["--data", DATA, "--recipe", "digits,epochs=1", "--threads", "1"]
@@ -64,16 +65,6 @@ def halve(job):
         for parameter in job.model.parameters():
             parameter.mul_(0.5)
 """
-
-
-@pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch):
-    """No settings from the environment, and the number of threads as it was."""
-    monkeypatch.delenv("REGUN_STORE", raising=False)
-    monkeypatch.delenv("REGUN_DATA", raising=False)
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +111,6 @@ def artefacts(store: Path, kind: str) -> list:
 @pytest.fixture
 def base(home: Path) -> str:
     return artefacts(home / "store", "model")[0].key
-
-
-@pytest.fixture
-def run(home: Path, capsys: pytest.CaptureFixture[str]):
-    """Run a command on the store of `home`; its exit code, output and errors."""
-
-    def call(*args: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([*args, *([] if "--store" in args else ["--store", str(home / "store")])])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
 
 
 def parsed(result: tuple[int, str, str]) -> dict:
@@ -649,10 +627,10 @@ def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
         "--heldout is 2.0",
         "--val is -1.0",
         "unknown kind of request 'clas'",
-        "device 'tpux' cannot be used",
         "a budget is steps=N",
-        "--threads is 0",
         "cannot use",
+        "device 'tpux' cannot be used",
+        "--threads is 0",
     ]
     assert [p.startswith(f"  - {start}") for p, start in zip(problems, starts, strict=True)] == [True] * len(starts)
     code, _, err = run("unlearn", "--base", "xyz", "--forget", "clas:3", "--method", "regnu", "--budget", "foo")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from regun.cli import lists, main
+from regun.cli import build_parser, lists, main
 from regun.cli.arguments import EXIT_CODES
-from regun.cli.parser import build_parser
 from regun.errors import RegunError
 from regun.plugins import find_function, find_module, guarded
 
@@ -81,7 +80,14 @@ def raising(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
         (SystemExit(0), 3, "regun: SystemExit: 0 (this should not have happened"),
         (SystemExit("done"), 3, "regun: SystemExit: done (this"),
         (BrokenPipeError(32, "Broken pipe"), 3, "regun: BrokenPipeError: [Errno 32] Broken pipe (this"),
-        (MemoryError(), 3, "regun: MemoryError: (this should"),
+        (MemoryError(), 2, "regun: there is not enough memory; what was finished is kept."),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried"),
+            2,
+            "regun: there is not enough memory; what was finished is kept.",
+        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 2, "regun: there is not enough memory;"),
+        (RuntimeError("a bug"), 3, "regun: RuntimeError: a bug (this"),
         (RecursionError("too deep"), 3, "regun: RecursionError: too deep (this"),
         (ValueError("two\nlines\tand \x1b[31mred"), 3, "regun: ValueError: two lines and  [31mred (this"),
     ],

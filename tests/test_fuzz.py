@@ -22,9 +22,8 @@ import matplotlib.font_manager  # noqa: F401  (looks for fonts when it is first 
 import pytest
 
 from regun import cli
-from regun.cli import main
+from regun.cli import build_parser, main
 from regun.cli.arguments import CRASHED, EXIT_CODES
-from regun.cli.parser import build_parser
 from regun.errors import RegunError
 from regun.runs.setup import Setup
 from regun.store import Store, files

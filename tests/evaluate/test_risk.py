@@ -12,7 +12,7 @@ from regun.errors import AuditError
 from regun.evaluate import Exposed, Risk, Signals, exposed_list, risk_list, risk_rows
 from regun.evaluate.membership import Evidence, rmia
 from regun.evaluate.risk import percentiles
-from regun.show.spreadsheet import csv_text
+from regun.show.text import csv_text
 
 K = 4
 

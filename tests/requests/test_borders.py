@@ -1,12 +1,12 @@
 """Code of the user's: whatever it does, nothing passes as done that was not, and nothing is lost after the work."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from small_project import EASY, LEAVE, QUICK, brain_project, data, ids, network, project
 from torch import nn
 from torch.utils.data import Dataset
@@ -102,11 +102,11 @@ def test_what_fails_in_a_callback_is_told_as_the_project_s(tmp_path: Path, what:
 def test_an_end_of_the_program_is_not_exit_code_0(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "ids.txt").write_text(ids()[0])
     given = [arg.format(app=HERE / "small_project.py") for arg in more]
-    command = [sys.executable, "-m", "regun.cli", "forget", "--ids", tmp_path / "ids.txt", "--out", tmp_path / "out"]
-    done = subprocess.run([*command, "--bootstrap", "20", *given], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2, done.stderr
-    assert re.search(EXIT, done.stderr)
-    assert "Traceback" not in done.stderr
+    request = ["forget", "--ids", tmp_path / "ids.txt", "--out", tmp_path / "out", "--bootstrap", "20"]
+    code, _, errors = Forked(tmp_path / "said", *request, *given).ended()
+    assert code == 2, errors
+    assert re.search(EXIT, errors)
+    assert "Traceback" not in errors
     assert not history(tmp_path / "out")
 
 

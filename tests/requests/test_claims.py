@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regun.requests.change import Change
+from regun.requests.attempt import Change
 from regun.requests.words import _kind, claim_of, done_to_it
 from regun.training.job import Cost
 

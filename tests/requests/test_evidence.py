@@ -11,11 +11,12 @@ from small_project import EASY, ERASE, HALVE, KEEP, QUICK, Memory, data, ids, ne
 from torch import nn
 
 import regun
+import regun.requests.judge
 import regun.requests.outs
 from regun.evaluate import Signals
 from regun.requests import Naming, Options, history, verify_audit, verify_folder
-from regun.requests.attempt import fair_sets
-from regun.requests.change import change
+from regun.requests.attempt import change, fair_sets
+from regun.requests.options import chosen
 from regun.requests.rule import Facts, read_rule
 
 MEMORY = {"model": Memory(), "rebuild": lambda seed: Memory(0.0, seed)}
@@ -55,7 +56,8 @@ def test_what_changes_nothing_is_never_accepted(tmp_path: Path, method: str, rul
     page = (tmp_path / "requests/0001/receipt.html").read_text()
     for text in (done.receipt["limits"][0], done.receipt["method"]["attempts"][0]["done"], page):
         assert "the model was not changed: its weights are as they were" in text
-    assert "have not been removed from the model in use yet" in done.receipt["letter"]["text"]
+    whose = "The record in your request has" if records == 1 else "The records in your request have"
+    assert f"{whose} not been removed from the model in use yet" in done.receipt["letter"]["text"]
     assert fine(tmp_path)
 
 
@@ -139,7 +141,7 @@ def test_what_cannot_be_told_is_not_accepted_and_changes_nothing(tmp_path: Path)
         done = run(tmp_path, ids()[:5], options, method=ERASE, **MEMORY)
         assert (done.status, done.accepted, done.plan.number) == ("cannot tell", False, number)
         assert why in next(one["why"] for one in done.receipt["acceptance"]["findings"] if one["answer"] != "passed")
-        assert "the tests cannot tell whether it has forgotten them" in done.receipt["letter"]["text"]
+        assert "the tests cannot tell whether the model made on " in done.receipt["letter"]["text"]
         assert "cannot tell" in (tmp_path / f"requests/{number:04d}/receipt.html").read_text()
     done = run(tmp_path, ids()[:5], method=ERASE, **MEMORY)
     assert (done.status, done.plan.number) == ("accepted", 3)
@@ -197,7 +199,7 @@ def test_a_part_that_is_retrained_is_no_retrained_model(tmp_path: Path) -> None:
     ],
 )
 def test_all_unseen_sets_count_but_what_the_method_trained_towards(spec: str, sets: tuple, fair: list[str]) -> None:
-    assert fair_sets(spec, project(), dict.fromkeys(sets)) == fair
+    assert fair_sets(chosen(spec, project()), sets) == fair
 
 
 def test_the_influence_is_told_against_every_fair_set(tmp_path: Path) -> None:
@@ -216,6 +218,21 @@ def test_records_of_earlier_requests_are_compared_with_what_the_first_model_knew
     assert found[:2] == [("forgotten", "all", "passed"), ("forgotten", "new", "passed")]
     assert done.receipt["audit"]["influence"]["all"]["records"] == 25
     assert fine(tmp_path, **MEMORY)
+
+
+def test_the_model_before_is_audited_once_whatever_is_tried(tmp_path: Path, monkeypatch) -> None:
+    resamples: list[int] = []
+    real = regun.requests.judge.evaluate
+
+    def spy(*args, **more):
+        resamples.append(more["bootstrap"])
+        return real(*args, **more)
+
+    monkeypatch.setattr(regun.requests.judge, "evaluate", spy)
+    done = run(tmp_path, ids()[:5], Options(fallback=ERASE, bootstrap=20), method=HALVE, **MEMORY)
+    tried = len(done.receipt["method"]["attempts"])
+    assert tried == 2
+    assert resamples == [8, 20, *[20] * tried], "the rehearsal, the model before, each attempt"
 
 
 # ------------------------------------------------------------------------------------------------------- out models

@@ -330,8 +330,8 @@ def test_a_damaged_ledger_or_model_stops_the_next_request(tmp_path: Path) -> Non
 def test_a_plan_writes_nothing_and_the_model_is_left_alone(tmp_path: Path) -> None:
     given = project(method=QUICK, accept=EASY)
     before = {name: tensor.clone() for name, tensor in given.model.state_dict().items()}
-    ready = prepare(given, regun.asked_of(FIRST), tmp_path / "out")
-    assert (len(ready.plan.new), ready.rule.text) == (20, EASY)
+    plan = prepare(given, regun.asked_of(FIRST), tmp_path / "out")
+    assert (len(plan.new), plan.rule.text) == (20, EASY)
     assert not (tmp_path / "out").exists()
     regun.forget(given, regun.asked_of(FIRST), tmp_path / "out")
     assert all(torch.equal(tensor, before[name]) for name, tensor in given.model.state_dict().items())

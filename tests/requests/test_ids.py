@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from small_project import project
 
 from regun.errors import DataError, RegunError
-from regun.requests.dates import Dates, month_after, read_date
-from regun.requests.ids import Asked, AskedLine, asked_of, read_asked
-from regun.requests.naming import Naming, read_naming
+from regun.requests.asked import Asked, AskedLine, Dates, asked_of, month_after, read_asked, read_date
 from regun.requests.plan import match
+from regun.requests.seal import Naming, read_naming
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30).map(str.strip)
 DAY = st.dates(date(1990, 1, 1), date(2026, 1, 1)).map(date.isoformat) | st.just("")
@@ -138,7 +137,7 @@ def test_any_bytes_are_read_or_refused_in_words(tmp_path_factory: pytest.TempPat
 
 
 def test_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regun.requests.ids.LARGEST", 1000)
+    monkeypatch.setattr("regun.requests.asked.LARGEST", 1000)
     with pytest.raises(DataError, match="/dev/zero has more than 1,000 bytes"):
         read_asked(Path("/dev/zero"))
     with pytest.raises(RegunError, match="/dev/zero has more than 1,000,000 bytes"):

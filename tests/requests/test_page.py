@@ -176,7 +176,7 @@ def test_an_officer_finds_what_has_to_be_filed(officer: Path) -> None:
 
 def test_a_letter_about_what_was_not_accepted_says_so(officer: Path) -> None:
     shown = " ".join(Reader((officer / "requests/0001/receipt.html").read_text()).shown.split())
-    assert "kind of claim none is made (it would be empirical)" in shown
+    assert "kind of claim none is made (it would be empirical: tests, no proof)" in shown
     assert "The records in your request have not been removed from the model in use yet" in shown
     assert "is the current model" not in shown
 

@@ -1,7 +1,6 @@
-"""`regun forget` and `regun verify`: exit codes, what is said, digits in sequence, a million ids."""
+"""`regun forget` and `regun verify`: exit codes, what is said, digits in sequence, many ids."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import unread
 from small_project import EASY, QUICK, ids, project
 
 import regun
@@ -62,9 +62,10 @@ def forget(request_file: Path, out: Path, *more: str) -> list[str | Path]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Digits, a base model that knows its training images by heart, and two requests carried out on it."""
+    """Digits, a base model that has hardly learned them, and two requests carried out on it."""
     home = tmp_path_factory.mktemp("digits")
-    assert main(["train", "--data", "digits", "--threads", "1", "--quiet", "--store", str(home / "store")]) == 0
+    quick = ["--max-steps", "20", "--threads", "1", "--quiet", "--store", str(home / "store")]
+    assert main(["train", "--data", "digits", *quick]) == 0
     key = Store(home / "store").find("", "model").key
     pool = reserve(load_data(DataSpec("digits"), "digits").train.labels, 0).pool
     (home / "key").write_text(key)
@@ -326,13 +327,13 @@ def test_verify_in_json_and_with_salt(request_file: Path, tmp_path: Path, run) -
     assert "give --salt with the file it was begun with" in errors
 
 
-# ---------------------------------------------------------------------------------------------------------- a million
+# -------------------------------------------------------------------------------------------------------- many ids
 
 
-@pytest.mark.timeout(120)
-def test_a_million_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
-    """Seconds, not minutes; the limit is generous for a busy machine."""
-    count = 1_000_000
+@pytest.mark.timeout(60)
+def test_many_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
+    """Seconds, not minutes: anything that takes the square of their number would not end."""
+    count = 200_000
     path = tmp_path / "ids.csv"
     path.write_text("id,reason\n" + "\n".join(f"user-{n},gone" for n in range(count)) + "\n")
     asked = read_asked(path)
@@ -345,8 +346,8 @@ def test_a_million_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
         **{name: (rows[:20, None].float(), rows[:20]) for name in ("heldout", "val", "test")},
         unseen_ids={},
     )
-    ready = prepare(given, asked, tmp_path / "out", Options(naming=Naming(bytes(32))))
-    assert (len(ready.plan.new), len(ready.plan.retain)) == (count, 50)
+    plan = prepare(given, asked, tmp_path / "out", Options(naming=Naming(bytes(32))))
+    assert (len(plan.new), len(plan.retain)) == (count, 50)
 
 
 def test_help_of_a_request_needs_no_torch() -> None:
@@ -362,17 +363,6 @@ def test_help_of_a_request_needs_no_torch() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- nobody who reads
-
-
-def unread(*args: str | Path) -> int:
-    """The exit code of a command whose output and errors nobody reads."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-m", "regun.cli", *map(str, args)]
-    try:
-        return subprocess.run(command, stdout=writer, stderr=writer, timeout=100).returncode
-    finally:
-        os.close(writer)
 
 
 def test_a_closed_pipe_changes_neither_work_nor_exit_code(request_file: Path, tmp_path: Path) -> None:

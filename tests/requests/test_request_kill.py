@@ -5,41 +5,28 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked import PATIENCE, Forked
 from small_project import EASY, QUICK, ids, project
 
 import regun
 import regun.requests.folder as folder_room
 from regun.errors import RegunError
-from regun.requests import Options, verify_folder
+from regun.requests import Options, history, verify_folder
+from regun.requests.folder import commit, opened
 from regun.requests.ledger import read_ledger
 
 PROJECT = f"{Path(__file__).parent / 'small_project.py'}:slow_project"
-PATIENCE = 120
+LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
 
 
-def start(out: Path, request: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "regun.cli", "forget", "--project", PROJECT, "--ids", str(request)]
-    command += ["--out", str(out), "--threads", "1", "--bootstrap", "20", "--json", "--accept-untestable"]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
-    out, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return json.loads(out), errors
+def start(out: Path, request: Path) -> Forked:
+    how = ("--threads", "1", "--bootstrap", "20", "--json", "--accept-untestable")
+    said = request.parent / "said"
+    return Forked(said, "forget", "--project", PROJECT, "--ids", request, "--out", out, *how)
 
 
 def state(out: Path) -> int:
@@ -55,15 +42,15 @@ def state(out: Path) -> int:
 WHEN = ["working", "writing", "in place", "writing", "in place"]
 
 
-def kill(process: subprocess.Popen[str], out: Path, when: str, number: int, draw: random.Random) -> None:
-    """SIGKILL while it works, while its results are being written, or between their coming into place and the line."""
+def killed(process: Forked, out: Path, when: str, number: int, draw: random.Random) -> bool:
+    """SIGKILL while it works, while its results are being written, or between their coming into place and the line;
+    whether it came before the end."""
     sign = {"working": ".regun-lock", "writing": ".regun-new-*", "in place": f"requests/{number:04d}"}[when]
     deadline = time.monotonic() + PATIENCE
-    while not any(out.glob(sign)) and process.poll() is None and time.monotonic() < deadline:
+    while not any(out.glob(sign)) and process.running and time.monotonic() < deadline:
         time.sleep(0.0005)
     time.sleep(draw.uniform(0, {"working": 1.0, "writing": 0.03, "in place": 0.002}[when]))
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
+    return process.kill() == -signal.SIGKILL
 
 
 def test_killed_at_random_it_has_happened_or_not(tmp_path: Path) -> None:
@@ -72,17 +59,16 @@ def test_killed_at_random_it_has_happened_or_not(tmp_path: Path) -> None:
     kills = 0
     for when in WHEN:
         before = state(out)
-        process = start(out, request)
-        kill(process, out, when, before + 1, draw)
-        kills += process.returncode == -signal.SIGKILL
+        kills += killed(start(out, request), out, when, before + 1, draw)
         after = state(out)
         assert after in (before, before + 1)
         if after > before:  # it had happened: the next request is another one
             request.write_text("\n".join(ids()[10 * (after + 1) : 10 * (after + 2)]))
     assert kills >= 3
     before = state(out)
-    report, _ = finish(start(out, request))
-    assert report["done"]
+    code, said, errors = start(out, request).ended()
+    assert code == 0, errors
+    assert json.loads(said)["done"]
     assert state(out) == before + 1
     assert list(out.glob(".regun-new-*")) == []
     assert {p.name for p in (out / "requests").iterdir()} == {f"{n:04d}" for n in range(1, before + 2)}
@@ -111,56 +97,61 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, call: int) -> list[str]:
 
 
 def test_stopped_before_each_write_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit makes about a dozen writes; a process that ends at any of them leaves the old state or the new one."""
-
-    def run(out: Path, wanted: list[str]) -> list[str]:
-        notes: list[str] = []
-        options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
-        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, options, on_note=notes.append)
-        return notes
-
+    """A request makes about a dozen writes, all of them when it is committed; a process that ends at any of them leaves
+    the old state or the new one, and the next one goes on from there."""
+    first, whole = tmp_path / "first", tmp_path / "whole"
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[:5]), first, LENIENT)
+    shutil.copytree(first, whole)
     with monkeypatch.context() as patch:
         calls = stop_at(patch, 0)
-        run(tmp_path / "count", ids()[:5])
+        done = regun.forget(project(method=QUICK), regun.asked_of(ids()[5:10]), whole, LENIENT)
     assert calls.count("append") == calls.count("replace") == 1
     assert len(calls) >= 9
+    line = history(whole)[1]
+    files = {name: (done.folder / name).read_bytes() for name in line.files}
+
+    def finish(out: Path) -> list[str]:
+        """Commit the second request, unless it has happened; what had to be cleared up before."""
+        with opened(out) as (folder, ledger, notes):
+            if ledger.count == 1:
+                commit(folder, line, files)
+        return notes
+
     for call in range(1, len(calls) + 1):
-        out = tmp_path / str(call)
-        run(out, ids()[:5])
+        out = Path(shutil.copytree(first, tmp_path / str(call)))
         with monkeypatch.context() as patch:
-            stop_at(patch, call)
+            made = stop_at(patch, call)
             with pytest.raises(Stopped):
-                run(out, ids()[5:10])
+                finish(out)
+            assert made == calls[:call], "the writes of a whole request"
         happened = state(out) == 2
         assert happened is (call > calls.index("append") + 1), "the line is the moment; after it, only syncing is left"
-        notes = run(out, ids()[5:10])
+        notes = finish(out)
         assert state(out) == 2
         assert {p.name for p in (out / "requests").iterdir()} == {"0001", "0002"}
         assert bool(notes) is (not happened), notes
 
 
 def test_a_torn_line_is_removed_and_said(tmp_path: Path) -> None:
-    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[:5]), tmp_path, options)
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[:5]), tmp_path, LENIENT)
     whole = (tmp_path / "ledger.jsonl").read_bytes()
     (tmp_path / "ledger.jsonl").write_bytes(whole + whole[:100])
     assert state(tmp_path) == 1
     notes: list[str] = []
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, options, on_note=notes.append)
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, LENIENT, on_note=notes.append)
     assert notes == ["an earlier run was stopped while adding its line to the ledger; the unfinished line is removed"]
     assert state(tmp_path) == 2
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
 
 
 def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path) -> None:
-    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
     for wanted in (ids()[:5], ids()[5:9]):
-        regun.forget(project(method=QUICK), regun.asked_of(wanted), tmp_path, options)
+        regun.forget(project(method=QUICK), regun.asked_of(wanted), tmp_path, LENIENT)
     first, _ = (tmp_path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "ledger.jsonl").write_bytes(first)
     receipt = (tmp_path / "requests/0002/receipt.json").read_bytes()
     notes: list[str] = []
-    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, options, on_note=notes.append)
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, LENIENT, on_note=notes.append)
     (kept,) = tmp_path.glob(".regun-aside-*")
     assert (kept / "receipt.json").read_bytes() == receipt
     assert notes == [f"requests/0002 has no line in the ledger and never took effect; it is now {kept}"]
@@ -169,23 +160,13 @@ def test_a_folder_without_a_line_is_put_aside_and_not_thrown_away(tmp_path: Path
 
 def two_requests(out: Path) -> bytes:
     for wanted in (ids()[:5], ids()[5:9]):
-        regun.forget(
-            project(method=QUICK),
-            regun.asked_of(wanted),
-            out,
-            Options(accept=EASY, accept_untestable=True, bootstrap=20),
-        )
+        regun.forget(project(method=QUICK), regun.asked_of(wanted), out, LENIENT)
     return (out / "ledger.jsonl").read_bytes()
 
 
 def test_a_ledger_that_is_lost_or_cut_by_several_lines_stops_the_next_request(tmp_path: Path) -> None:
     two_requests(tmp_path)
-    third = (
-        project(method=QUICK),
-        regun.asked_of(ids()[20:25]),
-        tmp_path,
-        Options(accept=EASY, accept_untestable=True, bootstrap=20),
-    )
+    third = project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, LENIENT
     (tmp_path / "ledger.jsonl").write_bytes(b"")
     with pytest.raises(RegunError, match=r"0002 is a finished request and the ledger .* lost or cut short after 0 lin"):
         regun.forget(*third)
@@ -203,7 +184,7 @@ def test_a_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     notes: list[str] = []
     again = project(method=QUICK), regun.asked_of([*ids()[5:9], *ids()[30:32]]), tmp_path
-    done = regun.forget(*again, Options(accept=EASY, accept_untestable=True, bootstrap=20), on_note=notes.append)
+    done = regun.forget(*again, LENIENT, on_note=notes.append)
     assert notes == ["line 2 of the ledger lacked only its newline; it is added, the line counts"]
     assert (done.plan.number, done.plan.matched.already) == (3, tuple(ids()[5:9]))
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(whole)
@@ -214,12 +195,7 @@ def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -
     whole = two_requests(tmp_path)
     (tmp_path / "ledger.jsonl").write_bytes(whole[:-1])
     (tmp_path / "requests/0002/risks.csv").unlink()
-    regun.forget(
-        project(method=QUICK),
-        regun.asked_of(ids()[5:9]),
-        tmp_path,
-        Options(accept=EASY, accept_untestable=True, bootstrap=20),
-    )
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[5:9]), tmp_path, LENIENT)
     assert len(list(tmp_path.glob(".regun-aside-*"))) == 1
     assert state(tmp_path) == 2
 
@@ -227,12 +203,7 @@ def test_a_line_without_newline_and_whole_files_does_not_count(tmp_path: Path) -
 def test_verify_names_what_was_put_aside(tmp_path: Path) -> None:
     first = two_requests(tmp_path).splitlines(keepends=True)[0]
     (tmp_path / "ledger.jsonl").write_bytes(first)
-    regun.forget(
-        project(method=QUICK),
-        regun.asked_of(ids()[20:25]),
-        tmp_path,
-        Options(accept=EASY, accept_untestable=True, bootstrap=20),
-    )
+    regun.forget(project(method=QUICK), regun.asked_of(ids()[20:25]), tmp_path, LENIENT)
     (kept,) = tmp_path.glob(".regun-aside-*")
     (check,) = [c for _, some in verify_folder(tmp_path) for c in some if c.fine is False]
     assert check.what == kept.name

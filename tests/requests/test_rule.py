@@ -104,6 +104,12 @@ def test_a_rule_that_does_not_ask_for_forgetting_cannot_tell() -> None:
     assert verdict(read_rule("val_drop<-1").judge({"all": FACTS})) == "rejected"
 
 
+def test_accuracy_lost_and_gained_is_said_in_points() -> None:
+    for value, said in ((0.9, "0.90 points lost"), (0.0, "0.00 points lost"), (-0.83, "0.83 points gained")):
+        (_, found) = read_rule("test_drop<1").judge({"all": Facts({"test_drop": Number(value)}, {}, {})})
+        assert (found.answer, found.why) == ("passed", said)
+
+
 @pytest.mark.parametrize("answers", list(product(("passed", "failed", "cannot tell"), repeat=3)))
 def test_the_verdict_is_that_of_the_worst_answer(answers: tuple[str, ...]) -> None:
     worst = max(answers, key=("passed", "cannot tell", "failed").index)

@@ -86,7 +86,7 @@ def test_a_request_for_unseen_records_is_recorded_and_they_stay_out(tmp_path: Pa
 
 def test_unseen_records_are_part_of_what_is_asked(tmp_path: Path) -> None:
     plans = [
-        prepare(project(), regun.asked_of([ids()[0], *more]), tmp_path).plan.request
+        prepare(project(), regun.asked_of([ids()[0], *more]), tmp_path).request
         for more in ([], ids("val")[:1], ids("val")[1:2])
     ]
     assert len(set(plans)) == 3
@@ -161,11 +161,11 @@ def test_a_plan_refuses_what_the_run_would(tmp_path: Path, options: Options, cha
 def test_a_plan_knows_the_numbers_of_the_audit(tmp_path: Path, wanted: list[str]) -> None:
     """What the rehearsal finds is what the audit of the model has, for one record and for many."""
     done = run(tmp_path, wanted)
-    ready = prepare(project(), regun.asked_of(wanted), tmp_path / "other")
+    judge = rehearsal(prepare(project(), regun.asked_of(wanted), tmp_path / "other"))
     expected = {*done.receipt["audit"]["scopes"]["all"]["after"]["numbers"], *done.receipt["audit"]["drops"]}
-    assert set(rehearsal(ready.case, ready.plan, ready.rule, 20)["all"].numbers) == expected
+    assert {*judge.audited["all"].numbers, *judge.drops(judge.before)} == expected
 
 
 def test_fresh_weights_that_can_be_made_are_no_obstacle(tmp_path: Path) -> None:
     given = project(model=Scaled(), rebuild=lambda seed: Scaled())
-    assert prepare(given, regun.asked_of(ids()[:3]), tmp_path, Options(fallback="retrain")).plan.number == 1
+    assert prepare(given, regun.asked_of(ids()[:3]), tmp_path, Options(fallback="retrain")).number == 1

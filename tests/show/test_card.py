@@ -52,4 +52,4 @@ def test_without_anything_to_warn_of_there_is_no_such_part() -> None:
     plain = Outcome(nn.Linear(1, 3), "finetune", {}, Cost(), [], None, {})
     card = regun.model_card(plain, audited(1))
     assert "Warnings" not in card
-    assert "before" not in card.split("|---")[0]
+    assert "before" not in card.split("| ---")[0]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regun.show.numbers import duration, fixed, names, pairs, percent
+from regun.evaluate import Gap
+from regun.show.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.show.page import _environment, clean
 from regun.show.report import build_report
 from regun.show.summary import Summary, summarise
@@ -106,6 +107,14 @@ class TestSentences:
         assert "Whether that is close cannot be told" in said.lead
         assert "at least two reference models" in said.lead
         assert said.facts[0][:2] == ("Smallest Gap RFTP", "A")
+
+    def test_outside_by_a_part_although_the_mean_is_small(self) -> None:
+        why = "even if the mean distance does not"
+        inside, apart = method("A", 1.5), method("B", 9.0)
+        assert why not in self.lead(inside, apart)
+        (one,) = inside.runs
+        told = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "outside")})
+        assert why in self.lead(replace(inside, runs=(replace(one, evaluation=told),)), apart)
 
     def test_one_method(self) -> None:
         assert self.lead(method("A", 1.0)).startswith("A has a Gap RFTP (its mean distance to Retrain) of 1.00 points.")
@@ -231,8 +240,29 @@ def test_texts() -> None:
     ]
     assert [percent(v) for v in (0.0, 0.4, 12.4, 1234.0)] == ["0 %", "under 1 %", "12 %", "1,234 %"]
     assert [names(x) for x in ([], "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
+    assert names(["A, large", "1,035 retained"]) == "“A, large” and 1,035 retained"
+    assert settings_text({"lr": 0.1, "layers": ["a"]}) == 'lr=0.1 layers=["a"]'
     assert pairs({"a": "x" * 300, "b": None, "c": {"d": [1]}})[1:] == (("b", "None"), ("c", '{"d": [1]}'))
     assert len(pairs({"a": "x" * 300})[0][1]) == 240
+
+
+def test_a_claim_says_of_whom_it_is_unless_it_is_of_all() -> None:
+    def claiming(title: str, *claims: str) -> Found:
+        return found(title.lower(), replace(hand_made(5.0), claims=claims), title=title)
+
+    rows = [claiming(name, "Of all.", "Of most.") for name in "AB"] + [claiming("C", "Of all.", "Of one.")]
+    page = build_report(results(block_of("0.1", "10 %", {}, rows)))
+    assert "<li>Of all.</li>" in page
+    assert "<li>All but C: Of most.</li>" in page
+    assert "<li>C: Of one.</li>" in page
+
+
+def test_the_caption_of_a_trade_off_speaks_of_what_is_drawn() -> None:
+    whole, _ = evaluated()
+    swept, plain = (build_report(whole, (), [found]) for found in (tradeoff(), tradeoff(curves={}, noise=None)))
+    assert "Along a curve markers grow with w" in swept
+    assert "Green: as far as two retrained models are apart.</" not in plain
+    assert "Along a curve" not in plain
 
 
 class TestCloseups:

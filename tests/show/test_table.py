@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regun.errors import RegunError
-from regun.evaluate import evaluate
+from regun.evaluate import Number, evaluate
 from regun.show.formats import render
 from regun.show.layout import Line, behind, lay_out, verdict
 from regun.show.numbers import fixed
@@ -169,10 +169,20 @@ def test_rows_of_an_unfinished_study_are_not_ranked_and_the_note_says_so():
     whole = study(*rows, missing=("seed 1", "seed 2"))
     assert marks(whole, "test_acc") == {}
     shown = said(whole)
-    assert "Gap TP (forget 10 %): no method has every run of the study, none of them diverged." in shown
+    assert "Gap TP (forget 10 %): no method has every run of the study without one that diverged." in shown
     assert "closest to Retrain" not in shown
     assert lines(whole)["b"].pieces[0].value == "1/3"
     assert "only A has every run" in said(study(found("a", judged()), rows[1]))
+
+
+def test_a_number_that_retrain_does_not_have_is_not_said_to_lack_a_mark():
+    """What only the methods have cannot be close to Retrain, however many runs there are."""
+    own = [judged({"test_acc": v}) for v in (89.0, 80.0)]
+    own = [replace(one, numbers={**one.numbers, "influence_left": Number(10.0)}) for one in own]
+    whole = study(*(found(name, one) for name, one in zip("ab", own, strict=True)))
+    assert whole.blocks[0].rankings["influence_left"].order == ()
+    assert row(whole, "a").cells["influence_left"].distance is None
+    assert "Influence left (forget" not in said(whole)
 
 
 def test_floors_keep_the_largest_of_any_seed_and_a_limit_beyond_it():
@@ -288,3 +298,13 @@ def test_a_metric_of_the_users_own_appears_in_every_format_without_a_list_of_nam
         assert "tail" in shown.lower()
         assert value in shown or repr(made[0].numbers["tail"].value) in shown
     assert hand_made(1.0).verdict == "inside"
+
+
+def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
+    rows = [method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), beside=True)]
+    without, whole = results(block(*rows[:2])), results(block(*rows))
+    assert marks(whole, "gap_rftp") == marks(without, "gap_rftp") == {"near": "best", "far": "second"}
+    assert row(whole, "nearest").cells["gap_rftp"].mean == 0.1
+    assert row(whole, "nearest").verdicts == {"inside": 1, "cannot tell": 0, "outside": 0}
+    assert "Beside the others, of whom they take no marks: Nearest." in said(whole)
+    assert "Beside the others" not in said(without)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regun.errors import RegunError
-from regun.show.export import HEAD, rows_csv
-from regun.show.formats import FORMATS, markdown_text, render
+from regun.show.export import HEAD
+from regun.show.formats import FORMATS, render
 from regun.show.latex import latex_text
-from regun.show.text import one_line
+from regun.show.text import csv_of, markdown_text, one_line, table
 from regun.study.paper import paper_numbers
 from regun.study.results import Results
 from report_samples import FLOOR, evaluated, found, judged, results, run, study
@@ -60,6 +60,17 @@ STUDIES = {
     "nothing": results(),
 }
 LAYOUTS = ("requests", "fractions")
+
+
+def test_numbers_stand_below_numbers_though_some_are_missing() -> None:
+    lines = table(["name", "value", "ends"], [["a", "100.00", ""], ["bb", "", "1.0 to 2.0"], ["c", "9.50", "none"]])
+    assert lines.splitlines() == [
+        "name   value  ends",
+        "------------------------",
+        "a     100.00",
+        "bb            1.0 to 2.0",
+        "c       9.50  none",
+    ]
 
 
 def cells(shown: str) -> dict[str, list[str]]:
@@ -293,7 +304,7 @@ def test_csv_gives_back_the_same_numbers(name: str):
 
 @given(title=nasty.filter(bool))
 def test_csv_cells_are_never_formulas(title: str):
-    for read in parsed(render(one(title), "csv")) + parsed(rows_csv(one(title))):
+    for read in parsed(render(one(title), "csv")) + parsed(csv_of(one(title).rows())):
         assert read["title"] in (title, "'" + title) or read["method"] != "mine"
         assert not read["title"].lstrip().startswith(("=", "+", "-", "@"))
 
@@ -307,7 +318,7 @@ def test_csv_of_a_value_that_is_not_there_is_empty():
 
 def test_rows_are_one_a_run_with_every_number():
     whole = STUDIES["repeated seeds"]
-    rows = parsed(rows_csv(whole))
+    rows = parsed(csv_of(whole.rows()))
     assert len(rows) == 2 + 2 + 3 * 6
     mine = [(read["seed"], read["repeat"], float(read["test_acc"])) for read in rows if read["method"] == "regun"]
     assert mine == [(str(s), str(r), v + s) for s in range(2) for r, v in enumerate(TESTS["regun"])]

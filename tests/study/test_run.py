@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mini import MINI, evaluations, run, study
-from regun.cli.study import write_all
+from regun.cli.workshop import write_all
 from regun.errors import RegunError
 from regun.study import open_study, run_study, study_results
 from regun.study.collect import closeup, collect, example_rows
@@ -18,7 +18,6 @@ from regun.study.workshop import Workplace, Workshop
 
 BROKEN = '''"""A method that cannot work."""
 from dataclasses import dataclass
-from regun.cli.study import write_all
 from regun.errors import RegunError
 @dataclass(frozen=True)
 class Config:

@@ -215,3 +215,14 @@ def test_files_of_ids_are_found_from_the_studys_folder(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("3\n5\n")
     found = parse_study('forget = ["ids:ids.txt"]', "s.toml", tmp_path)
     assert found.request("ids:ids.txt").ids == (3, 5)
+
+
+def test_methods_beside_the_others_are_entries_too_and_a_short_retraining_is_no_second_truth(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text('methods = ["regun"]\nbeside = ["retrain,epochs=3", "scrub"]\n')
+    found = read_study(str(file))
+    assert found.entries() == {"regun": "regun", "retrain,epochs=3": "retrain,epochs=3", "scrub": "scrub"}
+    assert "retrain" not in found.entries()
+    file.write_text('beside = ["nobody"]\n')
+    with pytest.raises(SettingsError, match="nobody"):
+        read_study(str(file))

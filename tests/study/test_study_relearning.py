@@ -7,7 +7,7 @@ import pytest
 
 import mini
 from regun.cli import main
-from regun.cli.study import write_all
+from regun.cli.workshop import write_all
 from regun.study.collect import closeup, collect
 from regun.study.plan import labels_of_size, plan_study
 from regun.study.workshop import Workshop

@@ -1,32 +1,55 @@
-"""The command line: arguments to the rooms below and back."""
+"""The command line: its commands, and what becomes of their errors; imports nothing heavy, so that help is quick."""
 
 import argparse
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, TextIO, cast
+from importlib.metadata import version
+from typing import TextIO, cast
 
-from regun.cli.arguments import CRASHED, INTERRUPTED, WRONG
-from regun.cli.parser import build_parser
+from regun.cli.arguments import CRASHED, EXIT_CODES, INTERRUPTED, WRONG
+from regun.cli.commands import add_audit, add_lists, add_store, add_train, add_tune, add_unlearn
+from regun.cli.forget import add_forget
+from regun.cli.study_commands import add_demo, add_study, add_tradeoff
+from regun.cli.terminal import Steady, complain
+from regun.cli.verify import add_verify
 from regun.errors import RegunError, SettingsError
 
-LONGEST_LINE = 2000
-"""Letters of a complaint: whoever gives a name of a megabyte need not read it again."""
+COMMANDS = (
+    *(add_demo, add_train, add_unlearn, add_tune, add_audit),
+    *(add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
+)
+"""In the order of `regun --help`; each adds its arguments and names the function that runs it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what its exit code means is in `arguments.EXIT_CODES` and at the end of `regun --help`."""
-    out, errors = _Steady(sys.stdout), _Steady(sys.stderr)
+    out, errors = Steady(sys.stdout), Steady(sys.stderr)
     with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, errors)):
         code = _answer(build_parser().parse_args(argv))
         out.flush()  # so that a reader who is gone shows here, not when Python ends
         if out.fault is not None and code == 0:
-            _complain(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
+            complain(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
             code = CRASHED
     return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
+    parser = argparse.ArgumentParser(
+        prog="regun",
+        description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
+        epilog=f"Exit codes:\n{codes}\n\nExample:\n  regun demo",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in COMMANDS:
+        add(commands)
+    return parser
 
 
 def _answer(args: argparse.Namespace) -> int:
@@ -38,7 +61,7 @@ def _answer(args: argparse.Namespace) -> int:
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         code, said = _explained(fault)
-        _complain(said)
+        complain(said)
         return code
 
 
@@ -51,54 +74,17 @@ def _explained(fault: BaseException) -> tuple[int, str]:
         return WRONG, str(fault)
     if isinstance(fault, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; what was finished is kept. Run the same command again to go on."
+    if _out_of_memory(fault):
+        return WRONG, (
+            "there is not enough memory; what was finished is kept. End other programs, or ask for less at a time "
+            "(fewer examples, workers or references, smaller batches), and run the same command again to go on."
+        )
     said = " ".join(f"{type(fault).__name__}: {fault}".split())
     return CRASHED, f"{said[:1000]} (this should not have happened; --traceback shows where it did)"
 
 
-def _complain(text: str) -> None:
-    """Say it without what a terminal would obey, and shorten what nobody would read; the advice is at the end."""
-    from regun.show.text import plain
-
-    lines = [plain(line) for line in text.split("\n")]
-    lines = [line if len(line) <= LONGEST_LINE else f"{line[:1000]} ... {line[-500:]}" for line in lines]
-    print("regun: " + "\n".join(lines), file=sys.stderr, flush=True)
-
-
-class _Steady:
-    """A stream that goes on when it cannot be written: what is not read is lost, and nothing else.
-
-    A reader who is gone (`head`, say) is no fault; any other is kept in `fault`. Letters that the stream's encoding
-    does not have are written as their numbers.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self.fault: OSError | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        self._kept(lambda stream: stream.write(_fitting(text, stream.encoding)))
-        return len(text)
-
-    def flush(self) -> None:
-        self._kept(lambda stream: stream.flush())
-
-    def _kept(self, show: Callable[[TextIO], object]) -> None:
-        if self._stream is None:
-            return
-        try:
-            show(self._stream)
-        except OSError as fault:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-            self.fault = self.fault if isinstance(fault, BrokenPipeError) else fault
-
-
-def _fitting(text: str, encoding: str | None) -> str:
-    known = encoding or "utf-8"
-    try:
-        text.encode(known)
-    except UnicodeEncodeError:
-        return text.encode(known, "backslashreplace").decode(known)
-    return text
+def _out_of_memory(fault: BaseException) -> bool:
+    """Python's and NumPy's own error, or torch's, which has a type of its own on accelerators only."""
+    if isinstance(fault, MemoryError):
+        return True
+    return isinstance(fault, RuntimeError) and ("allocate memory" in str(fault) or "out of memory" in str(fault))

@@ -4,7 +4,7 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from regun.settings import LIMIT, shown
@@ -21,11 +21,12 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted; what was finished is kept",
 }
 
-REQUEST_HELP = (
-    "what to forget: 0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
-    "ids:FILE (one id a line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 "
-    "(50 examples like number 17), cluster:1/8 (the largest of 8 clusters), subclass:3/1/4 (that of class 3, of 4)"
+REQUESTS = (
+    "0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
+    "ids:FILE (one id a line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 (50 examples like "
+    "number 17), cluster:1/8 (the largest of 8 clusters), subclass:3/2/4 (of class 3 the second largest of 4)"
 )
+"""How examples to forget can be named."""
 
 
 def command(commands: Commands, name: str, help: str, run: str, example: str) -> argparse.ArgumentParser:
@@ -72,25 +73,40 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
     return read
 
 
+def add_options(parser: argparse.ArgumentParser, options: Mapping[str, str], *, required: bool = False) -> None:
+    """Options with their help: `--out DIR` takes a text, `--all` stands for itself."""
+    for usage, help in options.items():
+        name, _, metavar = usage.partition(" ")
+        if metavar:
+            parser.add_argument(name, metavar=metavar, help=help, required=required)
+        else:
+            parser.add_argument(name, action="store_true", help=help)
+
+
+def add_number(
+    parser: argparse.ArgumentParser, usage: str, kind: Callable[[str], float], default: float | None, help: str
+) -> None:
+    """An option that takes a number: `--trials N`."""
+    name, _, metavar = usage.partition(" ")
+    parser.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
+
+
 def add_setup(parser: argparse.ArgumentParser) -> None:
     """Data, model, recipe and split; none has a default here, so that what was said can be told from what was not."""
-    parser.add_argument("--data", metavar="NAME[,KEY=VALUE...]", help="data set (see `regun data`); default digits")
+    add_options(parser, {"--data NAME[,KEY=VALUE...]": "data set (see `regun data`); default digits"})
     add_data_dir(parser)
-    parser.add_argument(
-        "--model", metavar="NAME[,KEY=VALUE...]", help="model (see `regun models`); default by data set"
+    add_options(
+        parser,
+        {
+            "--model NAME[,KEY=VALUE...]": "model (see `regun models`); default by data set",
+            "--recipe NAME[,KEY=VALUE...]": "recipe (see `regun recipes`); default by model",
+            "--augment NAME": "input pipeline: none, resnet, swin, ...; default by model and data",
+        },
     )
-    parser.add_argument(
-        "--recipe", metavar="NAME[,KEY=VALUE...]", help="recipe (see `regun recipes`); default by model"
-    )
-    parser.add_argument(
-        "--augment", metavar="NAME", help="input pipeline: none, resnet, swin, ...; default by model and data"
-    )
-    parser.add_argument(
-        "--split-seed", type=whole(), help="seed of the held-out, validation and forget draws (default 0)"
-    )
-    parser.add_argument("--heldout", type=float, help="fraction set aside as the unseen reference (default 0.1)")
-    parser.add_argument("--val", type=float, help="fraction of the rest for validation (default 0.1)")
-    parser.add_argument("--stratified", action="store_true", help="draw held-out and validation class by class")
+    add_number(parser, "--split-seed N", whole(), None, "seed of the held-out, validation and forget draws (default 0)")
+    add_number(parser, "--heldout SHARE", float, None, "share of the data kept unseen, for reference (default 0.1)")
+    add_number(parser, "--val SHARE", float, None, "share of the rest for validation (default 0.1)")
+    add_options(parser, {"--stratified": "draw held-out and validation examples class by class"})
 
 
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
@@ -105,21 +121,21 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Where and how to run, and how to report."""
     add_store_option(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
-    parser.add_argument(
-        "--threads", type=whole(), metavar="N", help="threads for tensor arithmetic (default: all cores)"
-    )
-    parser.add_argument(
-        "--snapshot-seconds", type=float, default=20.0, metavar="S", help="seconds between snapshots (default 20)"
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1 (default auto)")
+    add_number(parser, "--threads N", whole(), None, "threads for tensor arithmetic (default: all cores)")
+    add_number(
+        parser, "--snapshot-seconds S", float, 20.0, "seconds between the snapshots a killed run goes on from (20)"
     )
     add_json(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_quiet(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON; progress stays on standard error"
-    )
+    add_options(parser, {"--json": "print the result as JSON; progress stays on standard error"})
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, {"--quiet": "no progress"})
 
 
 def add_store_option(parser: argparse.ArgumentParser) -> None:

@@ -1,42 +1,18 @@
 """`regun demo`: the whole job on data that ships with a dependency."""
 
-from __future__ import annotations
-
 import argparse
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from regun.cli.arguments import Commands, add_store_option, command
-
-if TYPE_CHECKING:
-    from regun.study import Workshop
-
-
-def add_demo(commands: Commands) -> None:
-    parser = command(
-        commands, "demo", "train, unlearn with every method and audit, on embedded data", "demo:run", "regun demo"
-    )
-    add_store_option(parser)
-    parser.add_argument(
-        "--out", metavar="DIR", help="where report, figure and tables go (default STORE/studies/digits)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+from regun.cli.options import use_threads
+from regun.cli.workshop import carried_out, finish, folder_of, open_workshop
+from regun.study import Workshop
 
 
 def run(args: argparse.Namespace) -> int:
     """The study `digits`, with what to do next."""
-    from regun.cli.options import use_threads
-    from regun.cli.study import carried_out, finish
-    from regun.study import open_study
-    from regun.study.engines import InProcess, Processes
-
-    shop = open_study("digits", store=args.store)
-    out = Path(args.out) if args.out else Path(args.store) / "studies" / shop.study.name
-    use_threads(1)  # the model is tiny: a second thread only costs, a second worker does not
-    engine = Processes(shop, 2, 1) if (os.cpu_count() or 1) > 1 else InProcess(shop)
-    ran = carried_out(shop, engine, out, quiet=args.quiet)
+    shop = open_workshop(args)
+    out = folder_of(args, shop)
+    use_threads(args.threads)
+    ran = carried_out(args, shop, out)
     if not args.json:
         sizes = shop.plan.sizes[shop.study.forget[0]]
         print(

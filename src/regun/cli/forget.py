@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, whole
 from regun.errors import SettingsError
-from regun.show.numbers import fixed, interval, names
+from regun.show.numbers import fixed, interval, many, names
 from regun.show.text import plain, table
 
 if TYPE_CHECKING:
     from regun.cli.terminal import Display
-    from regun.requests import Asked, Done, Options, Prepared, Project, RequestPlan
+    from regun.requests import Asked, Done, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
@@ -101,7 +101,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from regun.cli.options import Problems, use_threads
     from regun.cli.terminal import Display, emit
-    from regun.requests import forget, in_the_clear, prepare, read_asked, refuse_unknown
+    from regun.requests import forget, prepare, read_asked, refuse_unknown
 
     problems = Problems()
     texts = (args.reason, args.requester, args.received, args.due)
@@ -114,17 +114,16 @@ def run(args: argparse.Namespace) -> int:
     if asked is None or options is None or project is None:
         return 2
     if args.dry_run:
-        ready = prepare(project, asked, Path(args.out), options)
-        clear = in_the_clear(ready.plan, options.naming)
-        emit({**_plan_json(ready.plan), "judging": ready.judging}) if args.json else _print_dry(ready, clear)
-        refuse_unknown(ready)
+        plan = prepare(project, asked, Path(args.out), options)
+        emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, asked)
+        refuse_unknown(plan, asked)
         return 0
     done = forget(
         project,
         asked,
         Path(args.out),
         options,
-        on_plan=lambda ready: _print_plan(ready, args),
+        on_plan=lambda plan: _print_plan(plan, asked, args),
         on_note=lambda note: _print_note(note, display),
         on_stage=display.note,
         on_epoch=display.epoch,
@@ -187,20 +186,16 @@ def _print_note(note: str, display: "Display") -> None:
     print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
-def _print_plan(ready: "Prepared", args: argparse.Namespace) -> None:
+def _print_plan(plan: "Plan", asked: "Asked", args: argparse.Namespace) -> None:
     """What is about to happen, before it does; on standard error where the result is JSON."""
     if not args.quiet:
-        out = sys.stderr if args.json else sys.stdout
-        print("\n".join([*_plan_lines(ready.plan, ready.asked), *_judging(ready)]), file=out, flush=True)
+        print("\n".join(_plan_lines(plan, asked)), file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
-def _judging(ready: "Prepared") -> list[str]:
-    return [f"  judged with {ready.judging}"] if ready.judging and not ready.plan.empty else []
-
-
-def _plan_lines(plan: "RequestPlan", asked: "Asked") -> list[str]:
+def _plan_lines(plan: "Plan", asked: "Asked") -> list[str]:
     matched = plan.matched
-    lines = [f"{len(asked.lines):,} lines: {len(plan.names):,} ids to forget ({len(plan.new):,} training examples)"]
+    wanted = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
+    lines = [f"{many(len(asked.lines), 'line')}: {wanted}"]
     for some, what in (
         (matched.duplicate, "named twice; counted once"),
         (matched.already, "already forgotten by an earlier request; left out"),
@@ -212,8 +207,9 @@ def _plan_lines(plan: "RequestPlan", asked: "Asked") -> list[str]:
     if asked.ignored:
         lines.append(f"  columns not read: {_few(asked.ignored)}")
     if plan.gone:
-        lines.append(f"  {plan.gone:,} ids of earlier requests are no longer in the data")
-    return lines
+        are = "is" if plan.gone == 1 else "are"
+        lines.append(f"  {many(plan.gone, 'id')} of earlier requests {are} no longer in the data")
+    return [*lines, f"  judged with {plan.judging}"] if plan.judging else lines
 
 
 def _few(texts: tuple[str, ...]) -> str:
@@ -221,27 +217,27 @@ def _few(texts: tuple[str, ...]) -> str:
     return f"{shown}, ..." if len(texts) > 3 else shown
 
 
-def _print_dry(ready: "Prepared", clear: list[str]) -> None:
-    plan = ready.plan
-    print("\n".join([*_plan_lines(plan, ready.asked), *_judging(ready)]))
-    if clear:
-        print(f"  {names(clear)} would be written as they were given; the salt hides ids and requesters")
+def _print_dry(plan: "Plan", asked: "Asked") -> None:
+    print("\n".join(_plan_lines(plan, asked)))
+    if plan.in_the_clear:
+        print(f"  {names(plan.in_the_clear)} would be written as they were given; the salt hides ids and requesters")
     if plan.empty:
         print("Nothing would be done.")
         return
-    kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.kept.items())
     if not len(plan.new):
         print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
-        print("Nothing was written.")
-        return
-    print(f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}")
-    print(f"unseen: {kept}")
-    print(f"method {', fallback '.join(ready.specs)}")
-    print(f"accepted if {ready.rule.text}")
+    else:
+        kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.kept.items())
+        print(
+            f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
+        )
+        print(f"unseen: {kept}")
+        print(f"method {', fallback '.join(how.spec for how in plan.methods)}")
+        print(f"accepted if {plan.rule.text}")
     print("Nothing was written.")
 
 
-def _plan_json(plan: "RequestPlan") -> dict[str, Any]:
+def _plan_json(plan: "Plan") -> dict[str, Any]:
     matched = plan.matched
     return {
         "number": plan.number,
@@ -284,9 +280,7 @@ def _print(done: "Done") -> None:
         return
     scopes = receipt["audit"]["scopes"]
     if scopes:
-        before, after = scopes["all"]["before"]["numbers"], scopes["all"]["after"]["numbers"]
-        shown = [n for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))]
-        print(table(["%", "before", "after", "95 % interval"], [_row(n, before, after) for n in shown]))
+        _print_numbers(scopes["all"])
     for finding in receipt["acceptance"]["findings"]:
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
         print(f"{MARKS[finding['answer']]} {finding['condition']}{scope}: {finding['why']}")
@@ -302,8 +296,16 @@ def _print(done: "Done") -> None:
     print(f"check    regun verify {folder / 'receipt.json'}")
 
 
-def _row(name: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def _print_numbers(scope: dict[str, Any]) -> None:
+    """Accuracies and attacks before and after, and how to read them."""
     from regun.evaluate import describe
+    from regun.show.receipt import how_to_read
 
-    value, low, high = after[name]
-    return [describe(name).label, fixed(before[name][0]), fixed(value), interval(low, high, 2)]
+    before, after = scope["before"]["numbers"], scope["after"]["numbers"]
+    shown = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
+    rows = [
+        [what.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
+        for n, what in shown.items()
+    ]
+    print(table(["%", "before", "after", "95 % interval"], rows))
+    print(how_to_read(list(shown)))

@@ -1,25 +1,38 @@
 """From arguments to objects, every mistake collected before anything is reported."""
 
-from __future__ import annotations
-
 import argparse
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import torch
+
+from regun.cli.terminal import Display
+from regun.data.catalogue import pipeline
+from regun.data.examples import Data
 from regun.errors import RegunError, SettingsError
 from regun.plugins import is_code
-
-if TYPE_CHECKING:
-    import torch
-
-    from regun.cli.terminal import Display
-    from regun.data.examples import Data
-    from regun.runs.choices import Selection
-    from regun.runs.setup import Setup
-    from regun.splits import Request, Reserve, Splits
-    from regun.store import Artefact, Store
+from regun.runs.choices import Selection
+from regun.runs.selection import resolve
+from regun.runs.setup import (
+    Setup,
+    checked_model,
+    default_model,
+    default_preset,
+    default_recipe,
+    read_budget,
+    read_data,
+    read_recipe,
+    read_request,
+)
+from regun.runs.training import Training, find_retrained, import_model
+from regun.settings import parse_spec
+from regun.splits import Request, Reserve, Splits, make_splits
+from regun.store import Artefact, Store, reading
+from regun.training.job import Budget
 
 T = TypeVar("T")
 
@@ -48,10 +61,26 @@ class Problems:
             raise SettingsError(self.found)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a command works, and where it shows how far it is."""
+
+    store: Store
+    device: torch.device
+    display: Display
+
+
+def open_place(args: argparse.Namespace, title: str, problems: Problems) -> Place | None:
+    """The place that --store, --device, --threads and --quiet name; None where there is no such store."""
+    store = problems.attempt(lambda: open_store(args))
+    device = problems.attempt(lambda: read_device(args.device))
+    problems.attempt(lambda: use_threads(args.threads))
+    # a wrong device is a problem, but no reason not to look for models and find more problems
+    return Place(store, device or read_device("cpu"), Display(title, args.quiet)) if store else None
+
+
 def open_store(args: argparse.Namespace) -> Store:
     """The store of --store; it may run the code that the command line names, and damage in it is told once."""
-    from regun.store import Store
-
     told: set[str] = set()
 
     def tell(problem: str) -> None:
@@ -65,20 +94,9 @@ def open_store(args: argparse.Namespace) -> Store:
     return Store(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
 
 
-def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
-    """Data, model, recipe and input pipeline; None when one of them is wrong."""
-    from regun.data.catalogue import pipeline
-    from regun.runs.setup import (
-        Setup,
-        checked_model,
-        default_model,
-        default_preset,
-        default_recipe,
-        read_data,
-        read_recipe,
-    )
-    from regun.settings import parse_spec
-
+def read_setup(args: argparse.Namespace) -> Setup:
+    """Data, model, recipe and input pipeline."""
+    problems = Problems()
     data = problems.attempt(lambda: read_data("digits" if args.data is None else args.data, args.data_dir))
     named = problems.attempt(lambda: parse_spec(args.model)) if args.model else None
     name = named[0] if named else default_model(data.name if data else "")
@@ -93,8 +111,8 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
         for part, value in split.items()
         if value is not None and not 0 <= value < 1
     ]
-    if data is None or model is None or recipe is None:
-        return None
+    if data is None or model is None or recipe is None or problems.found:
+        raise SettingsError(problems.found)
     given = {part: value for part, value in split.items() if value is not None}
     split_seed, stratified = args.split_seed or 0, args.stratified
     return Setup(
@@ -104,9 +122,6 @@ def read_setup(args: argparse.Namespace, problems: Problems) -> Setup | None:
 
 def setup_of(artefact: Artefact, args: argparse.Namespace) -> Setup:
     """What a model of the store is about; --data-dir and --augment may differ, and code must be named to be run."""
-    from regun.runs.setup import Setup
-    from regun.store import reading
-
     with reading(artefact):
         of_code = {"model": artefact.inputs["model"]["name"], "data": artefact.info["data_name"]}
         settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
@@ -117,19 +132,48 @@ def setup_of(artefact: Artefact, args: argparse.Namespace) -> Setup:
     raise SettingsError([f"{flags}: the model {artefact.key[:12]} of the store settles this itself; leave it out."])
 
 
-def read_origin(
-    args: argparse.Namespace, store: Store | None, problems: Problems
-) -> tuple[Artefact | None, Setup | None]:
-    """What --base names: a model of the store with the setup it was trained with, or a file and what else is said."""
+@dataclass(frozen=True)
+class Start:
+    """What unlearning starts from, checked but not yet loaded; `base` is None where --base is a file of weights."""
+
+    place: Place
+    base: Artefact | None
+    setup: Setup
+    request: Request | Selection
+    budget: Budget | None
+    teacher: Artefact | None
+
+    def load(self, file: str) -> tuple[Artefact, Data, Splits]:
+        """The base, which may come from `file`, the data, and who forgets and retains what."""
+        setup, store = self.setup, self.place.store
+        data, kept = load(setup, self.place.display)
+        base = self.base or import_model(Path(file), data, kept.base, setup.model, store, about=setup.about())
+        return base, data, splits_of(self.request, base, setup, data, kept, self.place)
+
+
+def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Start | None:
+    """What --base, --forget, --budget, --teacher and the place's arguments name; None where there is no such base."""
+    place = open_place(args, title, problems)
+    origin = problems.attempt(lambda: _origin(args, place.store)) if place else None
+    request = problems.attempt(lambda: read_request(args.forget))
+    budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
+    teacher = problems.attempt(lambda: place.store.find(args.teacher, "model")) if place and args.teacher else None
+    if place is None or origin is None:
+        return None
+    return Start(place, *origin, request or read_request("0.1"), budget, teacher)  # with a problem nothing will start
+
+
+def _origin(args: argparse.Namespace, store: Store) -> tuple[Artefact | None, Setup]:
+    """A model of the store with the setup it was trained with, or none and what else is said."""
     if args.base.endswith(".safetensors"):
-        return None, read_setup(args, problems)
-    found = problems.attempt(lambda: find_base(args.base, store)) if store else None
-    return found, problems.attempt(lambda: setup_of(found, args)) if found is not None else None
+        return None, read_setup(args)
+    found = find_base(args.base, store)
+    return found, setup_of(found, args)
 
 
 def find_base(text: str, store: Store) -> Artefact:
     """A trained model of the store."""
-    if is_file(text):
+    if os.path.isfile(text):  # unlike Path, it takes a text that can be no name for none
         raise RegunError(
             f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
             f"Save them with safetensors.torch.save_file."
@@ -143,20 +187,20 @@ def find_base(text: str, store: Store) -> Artefact:
     return found
 
 
-def is_file(text: str) -> bool:
-    """Whether there is a file of that name; a text that can be no name is none."""
-    try:
-        return Path(text).is_file()
-    except OSError:
-        return False
+def retrained_models(
+    args: argparse.Namespace, base: Artefact | None, splits: Splits, store: Store, target: Artefact | None = None
+) -> tuple[Artefact | None, tuple[Artefact, ...]]:
+    """Retrain and the references: those named, or those of the store that were trained like the base on the retain set.
 
-
-def is_dir(text: str) -> bool:
-    """Whether there is a folder of that name; a text that can be no name is none."""
-    try:
-        return Path(text).is_dir()
-    except OSError:
-        return False
+    The `target`, which they are to judge, is none of them.
+    """
+    found = find_retrained(store, base, splits.retain) if base is not None else []
+    others = [model for model in found if target is None or model.key != target.key]
+    retrain = store.find(args.retrain, "model") if args.retrain else next(iter(others), None)
+    if args.references:
+        others = [store.find(key, "model") for key in args.references.split(",")]
+    known = {model.key for model in (target, retrain) if model is not None}
+    return retrain, tuple(model for model in others if model.key not in known)
 
 
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
@@ -167,34 +211,21 @@ def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
 
 
 def splits_of(
-    asked: Request | Selection,
-    base: Artefact | None,
-    setup: Setup,
-    data: Data,
-    kept: Reserve,
-    store: Store,
-    device: torch.device,
-    display: Display,
+    asked: Request | Selection, base: Artefact | None, setup: Setup, data: Data, kept: Reserve, place: Place
 ) -> Splits:
     """The splits of a request; models that must answer it first are found in the store, or trained."""
-    from regun.runs.selection import resolve
-    from regun.runs.training import Training, Watch
-    from regun.splits import make_splits
-
     if base is not None and "recipe" not in base.inputs:
         by: Training | Artefact = base
     elif base is not None:
         by = Training.of(base, data, trained_on=kept.base, seed=setup.split_seed)
     else:
         by = Training(data=data, trained_on=kept.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed)
-    watch = Watch(lambda epoch, _: display.epoch(epoch), display.progress)
-    request = resolve(asked, by, data, kept, store, device, about=setup.about(), watch=watch)
+    watch = place.display.watch()
+    request = resolve(asked, by, data, kept, place.store, place.device, about=setup.about(), watch=watch)
     return make_splits(data.train.labels, request, kept)
 
 
 def read_device(text: str) -> torch.device:
-    import torch
-
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -207,8 +238,6 @@ def read_device(text: str) -> torch.device:
 
 
 def use_threads(count: int | None) -> None:
-    import torch
-
     if count is not None:
         if not 1 <= count <= MOST_THREADS:
             limit = "at least 1" if count < 1 else f"at most {MOST_THREADS:,}"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from regun.cli.options import use_threads
-from regun.cli.study import chosen, open_workshop
 from regun.cli.terminal import emit
+from regun.cli.workshop import chosen, open_workshop
 from regun.data.catalogue import data_set, takes_root
 from regun.errors import RegunError
 from regun.runs.choices import Selection

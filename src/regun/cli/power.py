@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regun.cli.study import carry_out_chosen, chosen, open_workshop, out_of
 from regun.cli.terminal import emit
+from regun.cli.workshop import carried_out, chosen, folder_of, open_workshop, print_failed
 from regun.show.numbers import fixed
 from regun.show.text import table
 from regun.study.collect import collect
@@ -16,9 +16,8 @@ from regun.study.results import Results
 
 def run(args: argparse.Namespace) -> int:
     """Base, Retrain and references of a study, and whether methods can be told apart by them."""
-    study = retrained_only(chosen(args))
-    shop = open_workshop(args, study)
-    ran = carry_out_chosen(args, shop, out_of(args, study))
+    shop = open_workshop(args, retrained_only(chosen(args)))
+    ran = carried_out(args, shop, folder_of(args, shop))
     results = collect(shop, ran.failed)
     found = powers(results)
     emit(_json(results, found, ran.failed)) if args.json else _print(results, found, ran.failed)
@@ -57,8 +56,7 @@ def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> 
         print(f"forget {block.label}")
         print(table(head, rows))
         print(f"{_sentence(whole)}.\n")
-    for task, reason in failed.items():
-        print(f"FAILED {task}: {reason}")
+    print_failed(failed)
 
 
 def _sentence(whole: Power) -> str:

@@ -1,6 +1,7 @@
 """`regun verify`."""
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +36,11 @@ def add_verify(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.cli.options import is_dir, use_threads
+    from regun.cli.options import use_threads
     from regun.cli.terminal import emit
 
     use_threads(args.threads)
-    found = _folder(args) if is_dir(args.receipt) else _receipt(args)
+    found = _folder(args) if os.path.isdir(args.receipt) else _receipt(args)
     if not args.json:
         return 1 if _printed(found) else 0
     checks = {name: [vars(check) for check in some] for name, some in found}

@@ -87,7 +87,7 @@ class Balance:
         self.job, self.stick = job, stick
         self.forget = stick.some(job.indices("forget"), "forget")
         self.wanted = self.known(teacher) if teacher is not None else 0.0
-        self.remembers, self.rounds = True, 1
+        self.remembers, self.rounds = True, 0
 
     def known(self, model: nn.Module) -> float:
         if not len(self.stick.unseen):
@@ -95,10 +95,10 @@ class Balance:
         return self._label(model, self.forget) - self._label(model, self.stick.unseen)
 
     def look(self, model: nn.Module) -> float:
-        """How much better the forgotten examples are known than they should be."""
+        """After a round: how much better the forgotten examples are known than they should be."""
+        self.rounds += self.remembers
         more = self.known(model) - self.wanted
         self.remembers = more > 0 or not len(self.stick.unseen)
-        self.rounds += self.remembers
         return more
 
     def _label(self, model: nn.Module, indices: Indices) -> float:

@@ -6,24 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
+from torch import nn
 
 from regun.errors import RegunError
-from regun.evaluate import UNSEEN, SplitSignals
+from regun.evaluate import UNSEEN
 from regun.evaluate.influence import Influence
-from regun.requests.attempt import by_construction
-from regun.requests.change import Change, change
+from regun.requests.attempt import Attempt, judged
 from regun.requests.folder import OUTS, Folder
 from regun.requests.forget import model_after
 from regun.requests.judge import Judge, judge_for
 from regun.requests.ledger import CANNOT_TELL, UNTESTABLE, LedgerLine, read_ledger, refuse_damaged
-from regun.requests.naming import Naming
-from regun.requests.outs import NONE, SHORT, Outs, retrained_outs, unpacked
-from regun.requests.plan import RequestPlan, plan_again
-from regun.requests.prepare import USERS
-from regun.requests.project import Case, Project, no_exit, open_case
-from regun.requests.rule import Finding, Rule, read_rule, verdict
-from regun.requests.seal import Receipt, read_receipt
+from regun.requests.options import Options
+from regun.requests.outs import NONE, RETRAINED, SHORT, Outs, unpacked
+from regun.requests.plan import Plan, plan_again
+from regun.requests.project import USERS, Case, Project, no_exit, open_case
+from regun.requests.rule import read_rule
+from regun.requests.seal import Naming, Receipt, read_receipt
 from regun.requests.verify import Check, number_of
+from regun.runs.unlearning import Outcome
+from regun.training.job import Cost
 
 TOLERANCE = 0.1
 """How far a number done again may be off (in its own unit): another machine adds in another order."""
@@ -43,28 +44,28 @@ def verify_audit(path: Path, project: Project, naming: Naming) -> list[Check]:
 
 
 def _checked(receipt: Receipt, folder: Folder, lines: list[LedgerLine], case: Case, naming: Naming) -> list[Check]:
-    plan = plan_again(case, folder, lines, naming)
+    plan = plan_again(case, folder, lines, Options(naming=naming))
     if plan.names and not len(plan.new):
         return [Check("audit", None, "the forgotten records are no longer in the data, so it cannot be done again")]
     try:
-        checks = list(_digests(plan, case, naming, receipt))
+        checks = list(_digests(plan, receipt))
         if not all(check.fine for check in checks):
             return [*checks, Check("audit", None, "not done again: the data are not those of the receipt")]
         if not receipt["audit"]["scopes"]:
             return [*checks, _no_numbers(plan, lines[-1], receipt)]
-        return [*checks, *_audit(plan, case, folder, lines, receipt)]
+        return [*checks, *_audit(plan, folder, lines, receipt)]
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as fault:
         return [Check("audit", False, f"the receipt lacks what the audit needs: {type(fault).__name__} {fault}")]
 
 
-def _digests(plan: RequestPlan, case: Case, naming: Naming, receipt: Receipt) -> Iterator[Check]:
+def _digests(plan: Plan, receipt: Receipt) -> Iterator[Check]:
     said: Mapping[str, Any] = receipt["data"]["sets"]
-    for name, found in plan.digests(case, naming).items():
+    for name, found in plan.digests().items():
         same = name in said and said[name]["digest"] == found
         yield Check(f"data: {name}", same, "as in the receipt" if same else "other examples than the receipt's")
 
 
-def _no_numbers(plan: RequestPlan, line: LedgerLine, receipt: Receipt) -> Check:
+def _no_numbers(plan: Plan, line: LedgerLine, receipt: Receipt) -> Check:
     """A receipt may lack an audit if the run diverged, and was rejected, or if there was nothing to unlearn."""
     if not plan.names and line.before == line.after:
         return Check("audit", None, "the model never trained on these records and was left as it is")
@@ -74,37 +75,41 @@ def _no_numbers(plan: RequestPlan, line: LedgerLine, receipt: Receipt) -> Check:
     return Check("audit", False, "the receipt has no numbers, and no reason to lack them")
 
 
-def _audit(plan: RequestPlan, case: Case, folder: Folder, lines: list[LedgerLine], receipt: Receipt) -> Iterator[Check]:
-    said, attempt = receipt["audit"], receipt["method"]["attempts"][-1]
-    scopes, told, how = said["scopes"], said["drops"], said["scopes"]["all"]["after"]["settings"]
+def _audit(plan: Plan, folder: Folder, lines: list[LedgerLine], receipt: Receipt) -> Iterator[Check]:
+    """Every number and the verdict, found again as they were found then: by judging the attempt that counted."""
+    said, project = receipt["audit"], plan.case.project
+    scopes, how = said["scopes"], said["scopes"]["all"]["after"]["settings"]
     *earlier, line = lines
     last = next((one for one in reversed(earlier) if one.accepted), None)
-    before, made = model_after(case.project, folder, last), model_after(case.project, folder, line)
-    judge = judge_for(case, plan, Rule(()), before, int(how["bootstrap"]), int(how["seed"]))
-    if not any(name.endswith("_total") for name in told):
-        judge = replace(judge, first=None)
-    after = judge.signals(made)
-    known = {n: [value] for n, value in told.items() if judge.first is not None or not n.endswith("_total")}
+    before, made = model_after(project, folder, last), model_after(project, folder, line)
+    options = replace(plan.options, bootstrap=int(how["bootstrap"]), seed=int(how["seed"]))
+    totals = {name: value for name, value in said["drops"].items() if name.endswith("_total")}
+    judge = judge_for(replace(plan, options=options), before, totals)
     try:
-        judge = replace(judge, rule=read_rule(receipt["acceptance"]["rule"]), outs=_outs(judge, folder, line))
-        audits = {"before": judge.audited, "after": judge.audit(after, _judged(said["judged"], after))}
-        lost = judge.drops(after)
-        findings = judge.findings(audits["after"], {**{n: told[n] for n in told if n not in known}, **lost})
+        ruled = replace(judge.plan, rule=read_rule(receipt["acceptance"]["rule"]))
+        judge = replace(judge, plan=ruled, outs=_outs(judge, folder, line))
+        again = judged("", _outcome(receipt, made), _fair(said["judged"], judge.before), before, judge)
     except (RegunError, safetensors.SafetensorError) as fault:
         yield Check("acceptance", False, f"cannot be judged again: {fault}")
         return
     if set(scopes) != set(judge.scopes):
         yield Check("audit", False, f"the receipt has the scopes {', '.join(scopes)}, not {', '.join(judge.scopes)}")
-    for which, audit in audits.items():
+    for which, audit in {"before": judge.audited, "after": again.audit}.items():
         for scope, found in audit.items():
             yield _compared(f"audit {which}, {scope}", _flat(scopes[scope][which]), _flat(found.to_json()))
-    yield _compared("audit: accuracy lost", known, {name: [value] for name, value in lost.items()})
-    yield from _influences(said["influence"], judge.left(audits["after"]))
-    moved = change(before, made, int(attempt["cost"]["steps"]), (judge.before, after))
-    yield _verdict(receipt, moved, findings)
+    yield _compared("audit: accuracy lost", _single(said["drops"]), _single(again.drops))
+    yield from _influences(said["influence"], judge.left(again.audit))
+    yield _verdict(receipt, again)
 
 
-def _judged(told: Sequence[str], sets: SplitSignals) -> list[str]:
+def _outcome(receipt: Receipt, made: nn.Module) -> Outcome:
+    """The run that counted; its steps, and that a model was trained anew, are the receipt's word."""
+    told = receipt["method"]["attempts"][-1]
+    cost, anew = Cost(steps=int(told["cost"]["steps"])), told["trained_anew"] is True
+    return Outcome(made, str(told["method"]), {}, cost, [], None, {}, trained_anew=anew)
+
+
+def _fair(told: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
     """The unseen sets that a model was judged by; but for the held-out one, which a method may train towards, all."""
     unseen = [name for name in UNSEEN if name in sets]
     if not told or not {*unseen} >= {*told} >= {*unseen} - {"heldout"}:
@@ -115,10 +120,10 @@ def _judged(told: Sequence[str], sets: SplitSignals) -> list[str]:
 def _outs(judge: Judge, folder: Folder, line: LedgerLine) -> Outs:
     """The out models of then: the project's retrained ones, or what the short ones said, which the ledger seals."""
     if judge.retrained:
-        return retrained_outs(judge.retrained)
+        return Outs(RETRAINED, tuple(judge.retrained))
     if OUTS not in line.files:
         return Outs(NONE, why="there were none")
-    said, _ = unpacked(folder.read(line, OUTS), judge.case, judge.plan)
+    said, _ = unpacked(folder.read(line, OUTS), judge.plan)
     return Outs(SHORT, tuple(said))
 
 
@@ -132,26 +137,27 @@ def _influences(told: Mapping[str, Any], found: Mapping[str, Influence | str]) -
             yield _compared(f"influence left, {scope}", parts, again)
 
 
-def _verdict(receipt: Receipt, moved: Change, findings: tuple[Finding, ...]) -> Check:
+def _verdict(receipt: Receipt, again: Attempt) -> Check:
     """The acceptance rule on the numbers found again; that a model was trained anew is the receipt's word."""
-    said, attempt = receipt["acceptance"], receipt["method"]["attempts"][-1]
-    anew = attempt["trained_anew"] is True
-    findings = (*moved.refusals(), *(by_construction(findings) if anew else findings))
+    said, answer = receipt["acceptance"], again.verdict
     told = {(f["condition"], f["scope"]): f["answer"] for f in said["findings"]}
-    found = {(f.condition, f.scope): f.answer for f in findings}
+    found = {(f.condition, f.scope): f.answer for f in again.findings}
     wrong = [f"{one[0]} ({one[1]})" for one, answer in found.items() if told.get(one) != answer]
     if wrong or told.keys() != found.keys():
         return Check("acceptance", False, f"the rule comes out otherwise: {', '.join(wrong) or 'other conditions'}")
-    answer = verdict(findings)
     if said["answer"] != answer or said["status"] not in (answer, UNTESTABLE if answer == CANNOT_TELL else answer):
         return Check("acceptance", False, f"the verdict comes out otherwise: {answer}, not {said['status']}")
-    note = "; that the model was trained anew is the receipt's word" if anew else ""
+    note = "; that the model was trained anew is the receipt's word" if again.outcome.trained_anew else ""
     return Check("acceptance", True, f"{len(found)} findings and the verdict come out again{note}")
+
+
+def _single(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [value] for name, value in values.items()}
 
 
 def _flat(audit: Mapping[str, Any]) -> dict[str, list[Any]]:
     """All numbers of an audit: its own, the retrained model's, and the gaps with their floors."""
-    retrained = {f"{name} of the retrained model": [value] for name, value in audit["retrain"].items()}
+    retrained = _single({f"{name} of the retrained model": value for name, value in audit["retrain"].items()})
     gaps = {f"gap of {name}": list(gap.values()) for name, gap in audit["gaps"].items()}
     return {**audit["numbers"], **retrained, **gaps}
 

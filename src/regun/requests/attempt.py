@@ -1,29 +1,34 @@
-"""One try at a request: a method run on the current model, and the model it led to judged."""
+"""One try at a request: a method run on the current model, what it did to that model, and how the result was judged."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, cast
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from regun.api import unlearn
 from regun.errors import NotFiniteError
 from regun.evaluate import UNSEEN, Evaluation, Signals, SplitSignals
-from regun.evaluate.influence import Influence
-from regun.methods import Method, Needs, get_method
-from regun.requests.change import Change, change
+from regun.methods._fresh import is_norm
 from regun.requests.judge import Judge
-from regun.requests.outs import Shown
-from regun.requests.project import Project
+from regun.requests.options import Chosen, Listener
+from regun.requests.plan import Plan
 from regun.requests.rule import ALL, UTILITY, Finding, Verdict, verdict
 from regun.runs.unlearning import Outcome
 from regun.seeds import derive
-from regun.settings import parse_spec, to_json
+from regun.show.numbers import many
 from regun.training.job import Cost
 
 NOTHING_TO_UNLEARN = "none"
 """The method of a request whose records the model never trained on."""
 BY_CONSTRUCTION = "by construction: trained anew without these records"
+ROUNDING = 8.0
+"""Times the smallest relative step of a weight's type that count as rounding, not as a change."""
+SAME_ANSWER, LEAST = 1e-4, -50.0
+"""Change of a log-probability that counts as none (sums taken in another order change it by a hundredth of that in
+single precision), and the log-probability below which all are alike."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +37,22 @@ class Attempt:
 
     spec: str
     outcome: Outcome
+    findings: tuple[Finding, ...] = ()
     signals: SplitSignals = field(default_factory=dict[str, Signals])
     audit: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     drops: Mapping[str, float] = field(default_factory=dict[str, float])
-    left: Mapping[str, Influence | str] = field(default_factory=dict[str, Influence | str])
     judged: Sequence[str] = ()
     """The unseen sets that it was judged by."""
-    change: Change | None = None
-    findings: tuple[Finding, ...] = ()
+    change: "Change | None" = None
 
     @property
     def verdict(self) -> Verdict:
         return verdict(self.findings)
 
 
-def run_method(spec: str, current: nn.Module, judge: Judge, shown: Shown) -> Outcome:
-    """Run the method of `spec` (name@preset,key=value,...) on the current model."""
-    case, plan, project = judge.case, judge.plan, judge.case.project
-    sets, how = plan.sets(case), chosen(spec, project)
+def run_method(how: Chosen, current: nn.Module, plan: Plan, listener: Listener) -> Outcome:
+    """Run a method on the current model."""
+    sets, project = plan.sets(), plan.case.project
     return unlearn(
         current,
         forget=sets["forget"],
@@ -59,31 +62,35 @@ def run_method(spec: str, current: nn.Module, judge: Judge, shown: Shown) -> Out
         method=how.method.name,
         preset=how.preset,
         settings=how.said,
-        seed=derive(plan.base, plan.request, plan.number, judge.seed),
+        seed=derive(plan.base, plan.request, plan.number, plan.options.seed),
         rebuild=project.rebuild,
         recipe=project.recipe,
-        on_epoch=lambda epoch, _: shown.epoch(epoch),
-        device=case.device,
-        num_classes=case.sets["train"].num_classes,
+        on_epoch=lambda epoch, _: listener.epoch(epoch),
+        device=plan.case.device,
+        num_classes=plan.case.sets["train"].num_classes,
     )
 
 
-def judged(spec: str, outcome: Outcome, current: nn.Module, judge: Judge) -> Attempt:
-    """What a run led to, judged."""
+def fair_sets(how: Chosen, sets: Container[str]) -> list[str]:
+    """The unseen sets to judge a method by: not the held-out one if it trains towards it, unless there is no other."""
+    unseen = [name for name in UNSEEN if name in sets]
+    return [name for name in unseen if name != "heldout" or not how.needs.looks] or unseen
+
+
+def judged(spec: str, outcome: Outcome, fair: Sequence[str], current: nn.Module, judge: Judge) -> Attempt:
+    """What a run made of the current model, judged by the unseen sets that are `fair`."""
     signals: SplitSignals = {}
     try:
         signals = judge.signals(outcome.model) if outcome.diverged is None else signals
     except NotFiniteError as fault:
         outcome = replace(outcome, diverged=str(fault))
     if outcome.diverged is not None:
-        return Attempt(spec, outcome, findings=(Finding("the run ends well", ALL, "failed", outcome.diverged),))
-    fair = fair_sets(spec, judge.case.project, signals)
-    audit = judge.audit(signals, fair)
-    lost, left = judge.drops(signals), judge.left(audit)
+        return Attempt(spec, outcome, (Finding("the run ends well", ALL, "failed", outcome.diverged),))
+    audit, lost = judge.audit(signals, fair), judge.drops(signals)
     made = change(current, outcome.model, outcome.cost.steps, (judge.before, signals))
     findings = judge.findings(audit, lost)
-    findings = by_construction(findings) if outcome.trained_anew else findings
-    return Attempt(spec, outcome, signals, audit, lost, left, fair, made, (*made.refusals(), *findings))
+    findings = _by_construction(findings) if outcome.trained_anew else findings
+    return Attempt(spec, outcome, (*made.refusals(), *findings), signals, audit, lost, fair, made)
 
 
 def leave_as_it_is(current: nn.Module) -> Attempt:
@@ -91,7 +98,7 @@ def leave_as_it_is(current: nn.Module) -> Attempt:
     return Attempt(NOTHING_TO_UNLEARN, Outcome(current, NOTHING_TO_UNLEARN, {}, Cost(), [], None, {}))
 
 
-def by_construction(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _by_construction(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """A retrained model has nothing to forget: what is found of that is shown, but only utility decides."""
 
     def why(finding: Finding) -> str:
@@ -101,32 +108,69 @@ def by_construction(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(f if f.scope == UTILITY else replace(f, answer="passed", why=why(f)) for f in findings)
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The method of `name@preset,key=value,...`, its preset and what is said of its settings, and all of these."""
+# ----------------------------------------------------------------------------------------- what a run did to the model
 
-    method: Method
-    preset: str | None
-    said: Mapping[str, Any]
-    config: Any
+
+@dataclass(frozen=True)
+class Change:
+    """Weights of a model, those that moved by more than rounding, how far all moved in proportion to their size, the
+    optimizer's steps, and the largest change of a log-probability on forgotten records."""
+
+    weights: int
+    moved: int
+    relative: float
+    steps: int
+    answers: float
 
     @property
-    def needs(self) -> Needs:
-        return self.method.needs_of(self.config)
+    def nothing(self) -> str:
+        """Why this is no change at all; empty if it is one."""
+        if not self.moved:
+            how = "its weights are as they were" if not self.relative else "its weights moved by less than rounding"
+            return f"the model was not changed: {how}, after {many(self.steps, 'step')}"
+        if self.answers <= SAME_ANSWER:
+            return "the model was not changed where it matters: its answers to the forgotten records are as they were"
+        return ""
+
+    def refusals(self) -> tuple[Finding, ...]:
+        """The finding that refuses what is no change, whatever the rule says; none where there is one."""
+        why = self.nothing
+        return (Finding("changed", ALL, "failed", why, "the run changed the model"),) if why else ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def chosen(spec: str, project: Project) -> Chosen:
-    """What a spec stands for; what it leaves open is the project's choice, and wrong settings are refused."""
-    head, said = parse_spec(spec)
-    name, _, preset = head.partition("@")
-    method, recipe = get_method(name), project.recipe
-    preset = preset or (project.family if project.family in method.presets else None)
-    start = to_json(recipe) if recipe is not None and method.trains_anew and preset is None else None
-    return Chosen(method, preset, said, method.configure(said, preset, start))
+def change(before: nn.Module, after: nn.Module, steps: int, said: tuple[SplitSignals, SplitSignals]) -> Change:
+    """From a model to what a run made of it; `said` is what the two say of the sets."""
+    old, new = dict(_weights(before)), dict(_weights(after))
+    total = moved = 0
+    squares, size = 0.0, 0.0
+    for name, was in old.items():
+        step = ROUNDING * (torch.finfo(was.dtype).eps if was.is_floating_point() or was.is_complex() else 0.0)
+        one, two = _doubles(was), _doubles(new[name])
+        apart, usual = (two - one).abs(), one.square().mean().sqrt()
+        scale = torch.maximum(torch.maximum(one.abs(), two.abs()), usual)  # a weight near 0 is rounded like the rest
+        total, moved = total + was.numel(), moved + int((apart > step * scale).sum())
+        squares, size = squares + float(apart.square().sum()), size + float(one.square().sum())
+    relative = (squares / size) ** 0.5 if size else squares**0.5
+    return Change(total, moved, relative, steps, _largest_change(said[0]["forget"], said[1]["forget"]))
 
 
-def fair_sets(spec: str, project: Project, sets: SplitSignals) -> list[str]:
-    """The unseen sets to judge a method by: not the held-out one if it trains towards it, unless there is no other."""
-    towards = chosen(spec, project).needs.looks
-    unseen = [name for name in UNSEEN if name in sets]
-    return [name for name in unseen if name != "heldout" or not towards] or unseen
+def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All that a model knows: its state but for the statistics of normalisation layers, which follow any batch."""
+    layers = cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
+    norms = {
+        f"{name}.{own}".lstrip(".") for name, layer in layers if is_norm(layer) for own, _ in layer.named_buffers()
+    }
+    state = cast("Mapping[str, Tensor]", model.state_dict())
+    yield from ((name, value.detach().cpu()) for name, value in state.items() if name not in norms)
+
+
+def _doubles(values: Tensor) -> Tensor:
+    return (torch.view_as_real(values) if values.is_complex() else values).double()
+
+
+def _largest_change(before: Signals, after: Signals) -> float:
+    old, new = (np.maximum(signals.log_probs, LEAST) for signals in (before, after))
+    return float(np.abs(old - new).max())

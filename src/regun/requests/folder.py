@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,22 +31,15 @@ from regun.requests.ledger import (
     read_ledger,
     refuse_damaged,
 )
-from regun.requests.private import (
-    Workplace,
-    clear_work,
-    is_proven,
-    proven,
-    removed,
-    sync,
-    write_private,
-    writing,
-)
 from regun.requests.seal import changes, read_receipt
+from regun.store.files import remove_folder, sync_folder
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
 OUTS = "outs.safetensors"
 FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUTS)
-_NUMBER = re.compile("[0-9]{4,}")
+_NUMBER, _FILE = re.compile("[0-9]{4,}"), re.compile("|".join(map(re.escape, FILES)))
+_WORK = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
+"""A file of unfinished work: what decides it, and the digest of what it holds."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +88,29 @@ class Folder:
         """Finished requests that were put aside, since the ledger had no line for them."""
         return sorted(path.parent for path in self.root.glob(f".regun-aside-*/{RECEIPT}"))
 
-    def work(self, number: int) -> Workplace:
-        """Where the request of this number keeps what it has made so far."""
-        return Workplace(self.root, proven(f".regun-work-{number:04d}"))
+    def kept(self, number: int, key: str) -> bytes | None:
+        """What the unfinished request of this number has kept under a key, if it is as it was written."""
+        place = self._work(number)
+        for path in sorted(place.glob(f"{key[:32]}-*")) if _is_proven(place) else ():
+            if path.is_file() and not path.is_symlink():
+                content = path.read_bytes()
+                if path.name == _work_name(key, content):
+                    return content
+        return None
+
+    def keep(self, number: int, key: str, content: bytes) -> None:
+        """Keep what a request has made so far: it outlives a killed run and goes with the commit."""
+        place = self._work(number)
+        with writing(self.root):
+            place.mkdir(mode=0o700, exist_ok=True)
+            if not _is_proven(place):
+                raise OSError(f"{place.name} is a symbolic link")
+            path = place / _work_name(key, content)
+            path.unlink(missing_ok=True)  # left half written by a killed run
+            _write(path, content)
+
+    def _work(self, number: int) -> Path:
+        return self.root / _proven(f".regun-work-{number:04d}")
 
 
 @contextmanager
@@ -150,15 +163,16 @@ def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path
     with writing(folder.root):
         temporary.mkdir()
         for name, content in files.items():
-            write_private(temporary / name, content, 0o666 if name == MODEL else 0o600)
-        sync(temporary)
+            _write(temporary / name, content, 0o666 if name == MODEL else 0o600)
+        sync_folder(temporary)
         add_bytes(folder.ledger, b"")  # from now on, finished folders beside no ledger mean that it was lost
-        sync(folder.root)
+        sync_folder(folder.root)
         os.replace(temporary, place)
-        sync(place.parent)
+        sync_folder(place.parent)
         append(folder.ledger, line)
-        sync(folder.root)
-    clear_work(folder.root)
+        sync_folder(folder.root)
+    for path in folder.root.glob(".regun-work-*"):
+        _removed(path, _WORK)  # where that fails, the next request tries again
     return place
 
 
@@ -180,7 +194,7 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
         drop_torn_line(folder.ledger, len(ledger.torn))
         notes.append("an earlier run was stopped while adding its line to the ledger; the unfinished line is removed")
     for path in folder.root.glob(".regun-new-*"):
-        if is_proven(path) and removed(path, FILES.__contains__):
+        if _removed(path, _FILE):
             notes.append("an earlier run was stopped before it had written its results; they are removed")
     return ledger, notes
 
@@ -212,6 +226,52 @@ def _is_request(path: Path) -> bool:
     return names <= set(FILES) and numbered and not changes(receipt, content)
 
 
+# ------------------------------------------------------------------------------------------------------ files and names
+
+
+@contextmanager
+def writing(root: Path) -> Generator[None]:
+    """Around everything that writes below `root`: what fails is said in one sentence."""
+    try:
+        yield
+    except OSError as fault:
+        raise StoreError(
+            f"cannot write in {root}: {fault.strerror or fault}. What the ledger says still holds; name a folder you "
+            f"may write to."
+        ) from None
+
+
+def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """A new file, on disk; what names people is for its owner alone from the first moment."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _removed(path: Path, ours: re.Pattern[str]) -> bool:
+    """Remove a folder of regun's own that holds nothing but files which regun names so; any other stays."""
+    with suppress(OSError):
+        if _is_proven(path):
+            remove_folder(path, ours)
+            return True
+    return False
+
+
 def _private(folder: Folder, what: str, number: int) -> Path:
-    """A new name of regun's own, which ends in the digest of its beginning: nobody else has given such a name."""
-    return folder.root / proven(f".regun-{what}-{number:04d}-{os.urandom(8).hex()}")
+    """A new name of regun's own."""
+    return folder.root / _proven(f".regun-{what}-{number:04d}-{os.urandom(8).hex()}")
+
+
+def _proven(start: str) -> str:
+    """A name that ends in the digest of its beginning: nobody else has given such a name."""
+    return f"{start}-{hashlib.sha256(start.encode()).hexdigest()[:16]}"
+
+
+def _is_proven(path: Path) -> bool:
+    """Whether this is a folder of regun's own."""
+    return _proven(path.name.rpartition("-")[0]) == path.name and path.is_dir() and not path.is_symlink()
+
+
+def _work_name(key: str, content: bytes) -> str:
+    return f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}"

@@ -1,29 +1,27 @@
 """One deletion request from a list of ids to a receipt.
 
-Order: plan (nothing is written while it can still fail for a reason the user can put right), lock, unlearn from the
+Order: prepare (nothing is written while it can still fail for a reason the user can put right), lock, unlearn from the
 current model, models to judge by, audit, judge, write the request's folder, add one line to the ledger. With that line
 it has happened.
 """
 
 import copy
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
 from torch import nn
 
-from regun.errors import RegunError
-from regun.requests.attempt import Attempt, judged, leave_as_it_is, run_method
-from regun.requests.dates import Dates, now
-from regun.requests.folder import MODEL, OUTS, PAGE, RECEIPT, REQUEST, RISKS, Folder, commit, opened
-from regun.requests.ids import Asked
-from regun.requests.judge import Judge, judge_for, with_outs
+from regun.errors import DataError, RegunError
+from regun.requests.asked import Asked
+from regun.requests.attempt import Attempt, fair_sets, judged, leave_as_it_is, run_method
+from regun.requests.folder import MODEL, Folder, commit, opened, refuse_foreign
+from regun.requests.judge import Judge, judge_for, rehearsal, with_outs
 from regun.requests.ledger import (
     ACCEPTED,
     CANNOT_TELL,
+    TAKEN,
     UNTESTABLE,
     Ledger,
     LedgerLine,
@@ -32,15 +30,14 @@ from regun.requests.ledger import (
     read_witness,
     refuse_cut,
 )
-from regun.requests.outs import SHORT, Shown, packed
-from regun.requests.plan import RequestPlan, make_plan
-from regun.requests.prepare import USERS, Options, Prepared, prepare, refuse_unknown
-from regun.requests.project import Project, no_exit
-from regun.requests.receipt import Circumstances, in_the_clear, request_file, risk_file, sections
-from regun.requests.seal import Receipt, seal, written
+from regun.requests.options import Listener, Options, chosen
+from regun.requests.plan import Plan, make_plan
+from regun.requests.project import USERS, Project, no_exit, open_case
+from regun.requests.receipt import finished
+from regun.requests.seal import Receipt, refuse_bad_key
+from regun.runs.unlearning import WAYS_OUT
 from regun.show.numbers import names
-from regun.show.receipt import page
-from regun.store import state_digest, weights_bytes
+from regun.store import state_digest
 from regun.training.job import Epoch
 
 
@@ -48,7 +45,7 @@ from regun.training.job import Epoch
 class Done:
     """What became of a request, and the hash of the ledger's last line; without a folder there was nothing to do."""
 
-    plan: RequestPlan
+    plan: Plan
     tip: str
     folder: Path | None = None
     receipt: Receipt | None = None
@@ -61,7 +58,62 @@ class Done:
     @property
     def accepted(self) -> bool:
         """Whether the model of this request is the current one now."""
-        return self.status in (ACCEPTED, UNTESTABLE)
+        return self.status in TAKEN
+
+
+def history(out: Path) -> Sequence[LedgerLine]:
+    """Every request of a folder, in order."""
+    return read_ledger(Folder(out.resolve()).ledger).lines
+
+
+# ---------------------------------------------------------------------------------------------------- before any work
+
+
+@no_exit(USERS)
+def prepare(project: Project, asked: Asked, out: Path, options: Options | None = None) -> Plan:
+    """Check everything that can be checked without work, and plan; writes nothing."""
+    options, folder = options or Options(), Folder(out.resolve())
+    specs = (project.method if options.method is None else options.method, options.fallback)
+    methods = tuple(chosen(spec, project) for spec in specs if spec is not None)
+    if options.sign is not None:
+        refuse_bad_key(options.sign)
+    case = open_case(project, check_content=options.check_content)
+    ledger = read_ledger(folder.ledger)
+    refuse_foreign(folder, ledger, options.into_existing)
+    refuse_cut(ledger, read_witness(options.witness), folder.ledger)
+    plan = make_plan(case, methods, asked, folder, ledger, options)
+    if len(plan.new):
+        _refuse_what_cannot_work(plan)
+    return plan
+
+
+def refuse_unknown(plan: Plan, asked: Asked) -> None:
+    """Ids that mean nothing are a mistake, unless the user says otherwise."""
+    unknown = plan.matched.unknown
+    if unknown and not plan.options.ignore_unknown:
+        shown = ", ".join(repr(one[:40]) for one in unknown[:3])
+        raise DataError(
+            f"{len(unknown):,} of the {len(asked.lines):,} ids are unknown (the first: {shown}): no example has "
+            f"them, and no earlier request has forgotten them. Nothing was done; correct them, or --ignore-unknown."
+        )
+
+
+def _refuse_what_cannot_work(plan: Plan) -> None:
+    """What the methods need and the rule names: a plan that is shown can be carried out."""
+    if not any(len(rows) for rows in plan.kept.values()):
+        raise DataError(
+            "the request leaves no unseen examples to judge by; give the project heldout, val or test data."
+        )
+    for how in plan.methods:
+        if how.needs.heldout and not len(plan.kept.get("heldout", ())):
+            raise RegunError(f"{how.method.title} needs a held-out set, the project's heldout=...: {WAYS_OUT}")
+        if how.needs.fresh_model and plan.case.why_no_fresh_model:
+            raise RegunError(plan.case.why_no_fresh_model)
+    if plan.case.project.retrained is None:  # its models bring numbers of their own; the run asks them before its work
+        rehearsal(plan).refuse_unknown_numbers()
+
+
+# ---------------------------------------------------------------------------------------------------------- the request
 
 
 @no_exit(USERS)
@@ -71,7 +123,7 @@ def forget(
     out: Path,
     options: Options | None = None,
     *,
-    on_plan: Callable[[Prepared], None] = lambda ready: None,
+    on_plan: Callable[[Plan], None] = lambda plan: None,
     on_note: Callable[[str], None] = lambda note: None,
     on_stage: Callable[[str], None] = lambda stage: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
@@ -82,33 +134,60 @@ def forget(
 
     >>> done = regun.forget(project, regun.asked_of(["b-12"]), Path("requests"))  # doctest: +SKIP
     """
-    ready = prepare(project, asked, out, options)
-    plan, options = ready.plan, ready.options
-    on_plan(ready)
-    refuse_unknown(ready)
+    plan = prepare(project, asked, out, options)
+    on_plan(plan)
+    refuse_unknown(plan, asked)
     if plan.empty:
         return Done(plan, plan.tip)
-    clear = in_the_clear(plan, options.naming)
-    if clear:
-        on_note(f"the salt hides ids and requesters; {names(clear)} are written as they were given")
-    with opened(out, options.into_existing) as (folder, ledger, notes):
+    if plan.in_the_clear:
+        on_note(f"the salt hides ids and requesters; {names(plan.in_the_clear)} are written as they were given")
+    witness = plan.options.witness
+    with opened(out, plan.options.into_existing) as (folder, ledger, notes):
         for note in notes:
             on_note(note)
-        refuse_cut(ledger, read_witness(options.witness), folder.ledger)
-        if options.witness is not None:
-            add_witness(options.witness, 0, "")  # whether it can be written, before the work
+        refuse_cut(ledger, read_witness(witness), folder.ledger)
+        if witness is not None:
+            add_witness(witness, 0, "")  # whether it can be written, before the work
         if ledger.tip != plan.tip:  # somebody else's request has gone through since
-            plan = make_plan(ready.case, asked, folder, ledger, options.naming)
-            ready = replace(ready, plan=plan)
-            on_plan(ready)
+            plan = make_plan(plan.case, plan.methods, asked, folder, ledger, plan.options)
+            on_plan(plan)
         if plan.empty:
             return Done(plan, plan.tip)
-        return _carry_out(ready, folder, ledger, on_note, Shown(on_stage, on_epoch))
+        done = _carry_out(plan, folder, ledger, Listener(on_note, on_stage, on_epoch))
+        if witness is not None:
+            try:
+                add_witness(witness, plan.number, done.tip)
+            except RegunError as fault:  # the request has happened, whatever becomes of the note about it
+                on_note(f"{fault} Note the hash of line {plan.number} yourself: {done.tip}")
+        return done
 
 
-def history(out: Path) -> Sequence[LedgerLine]:
-    """Every request of a folder, in order."""
-    return read_ledger(Folder(out.resolve()).ledger).lines
+def _carry_out(plan: Plan, folder: Folder, ledger: Ledger, listener: Listener) -> Done:
+    current = model_after(plan.case.project, folder, ledger.accepted[-1] if ledger.accepted else None)
+    if len(plan.new):
+        judge = judge_for(plan, current)
+        judge.refuse_unknown_numbers()
+        judge, attempts = _tried(judge, current, folder, listener)
+    else:  # records the model never trained on: a line in the ledger keeps them out of every set
+        judge, attempts = Judge(plan), [leave_as_it_is(current)]
+    before, status = state_digest(current.state_dict()), _status(attempts[-1], plan.options)
+    line, files, receipt = finished(judge, attempts, before, status, ledger.lines)
+    return Done(plan, line.hash(), commit(folder, line, files), receipt)
+
+
+def _tried(judge: Judge, current: nn.Module, folder: Folder, listener: Listener) -> tuple[Judge, list[Attempt]]:
+    """Every method until the model of one can take the place of the current one, and the judge of them all."""
+    plan, attempts = judge.plan, list[Attempt]()
+    for how in plan.methods:
+        if attempts:
+            listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec}")
+        listener.stage(f"{how.spec} on the current model")
+        outcome = run_method(how, current, plan, listener)
+        judge = with_outs(judge, outcome, folder, listener)
+        attempts.append(judged(how.spec, outcome, fair_sets(how, judge.before), current, judge))
+        if _status(attempts[-1], plan.options) in TAKEN:
+            break
+    return judge, attempts
 
 
 def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn.Module:
@@ -117,38 +196,6 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
     if line is not None:
         model.load_state_dict(safetensors.torch.load(folder.read(line, MODEL)))
     return model
-
-
-def _carry_out(ready: Prepared, folder: Folder, ledger: Ledger, on_note: Callable[[str], None], shown: Shown) -> Done:
-    case, options, plan = ready.case, ready.options, ready.plan
-    current = model_after(case.project, folder, ledger.accepted[-1] if ledger.accepted else None)
-    attempts: list[Attempt] = []
-    if len(plan.new):
-        judge = judge_for(case, plan, ready.rule, current, options.bootstrap, options.seed)
-        judge.findings(judge.audited, judge.drops(judge.before))  # all that the rule names is there
-    else:  # records the model never trained on: a line in the ledger keeps them out of every set
-        judge, attempts = Judge(case, plan, ready.rule, seed=options.seed), [leave_as_it_is(current)]
-    for spec in ready.specs:
-        if attempts and _settled(attempts[-1], options):
-            break
-        if attempts:
-            on_note(f"{_outcome_in_words(attempts[-1])}; going on with {spec}")
-        shown.stage(f"{spec} on the current model")
-        outcome = run_method(spec, current, judge, shown)
-        judge = with_outs(judge, outcome, ready.out_models, folder.work(plan.number), shown)
-        attempts.append(judged(spec, outcome, current, judge))
-    done = _commit(ready, judge, attempts, state_digest(current.state_dict()), ledger, folder)
-    if options.witness is not None:
-        try:
-            add_witness(options.witness, plan.number, done.tip)
-        except RegunError as fault:  # the request has happened, whatever becomes of the note about it
-            on_note(f"{fault} Note the hash of line {plan.number} yourself: {done.tip}")
-    return done
-
-
-def _settled(attempt: Attempt, options: Options) -> bool:
-    """Whether its model can take the place of the current one."""
-    return _status(attempt, options) in (ACCEPTED, UNTESTABLE)
 
 
 def _status(attempt: Attempt, options: Options) -> str:
@@ -160,64 +207,3 @@ def _outcome_in_words(attempt: Attempt) -> str:
     finding = next(finding for finding in attempt.findings if finding.answer == wanted)
     what = "is rejected" if attempt.verdict == "rejected" else "cannot be told to have forgotten"
     return f"{attempt.spec} {what} ({finding.condition}: {finding.why})"
-
-
-def _commit(
-    ready: Prepared, judge: Judge, attempts: Sequence[Attempt], before: str, ledger: Ledger, folder: Folder
-) -> Done:
-    case, plan, options, last = ready.case, judge.plan, ready.options, attempts[-1]
-    state = last.outcome.model.state_dict()
-    weights = {"base": plan.base, "before": before, "after": state_digest(state)}
-    status, created = _status(last, options), now()
-    files = {
-        MODEL: weights_bytes(state),
-        REQUEST: request_file(plan, options.naming, case.ids_are),
-        RISKS: risk_file(judge, last, options.naming),
-    }
-    if judge.outs.kind == SHORT:
-        files[OUTS] = packed(judge.outs.said)
-    parts = sections(
-        judge,
-        attempts,
-        options.naming,
-        Circumstances(
-            created=created,
-            dates=_dates(ready.asked, plan, created),
-            status=status,
-            role=case.project.role if options.role is None else options.role,
-            earlier=tuple(ledger.lines),
-            weights=weights,
-            checked=(
-                *(["ids"] if case.project.ids is not None else []),
-                *(["content"] if options.check_content else []),
-            ),
-            signed=options.sign is not None,
-            files=_digests(files),
-        ),
-    )
-    receipt = seal(parts, options.sign)
-    files |= {RECEIPT: written(receipt), PAGE: page(receipt).encode()}
-    line = LedgerLine(
-        number=plan.number,
-        time=created,
-        status=status,
-        naming=options.naming.kind,
-        request=plan.request,
-        **weights,
-        data=parts["data"]["sets"]["train"]["digest"],
-        ids=case.ids_are,
-        files=_digests(files),
-        previous=plan.tip,
-    )
-    return Done(plan, line.hash(), commit(folder, line, files), receipt)
-
-
-def _dates(asked: Asked, plan: RequestPlan, created: str) -> Dates:
-    """When what this request does was received and is due; lines that it leaves out do not count."""
-    acted = {line.id for line in plan.matched.lines}.union(*plan.matched.unseen.values())
-    lines = ((line.received, line.due) for line in asked.lines if line.id in acted)
-    return Dates.of(lines, datetime.fromisoformat(created).date())
-
-
-def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

@@ -1,23 +1,20 @@
-"""A method run on a request, and the model it led to judged: the audit of what is new and of all that is forgotten,
-the influence left, the accuracy lost, and the acceptance rule."""
+"""What every model of one request is judged with: the audit of what is new and of all that is forgotten, the influence
+left, the accuracy lost, and the acceptance rule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from torch import nn
 
-from regun.data.examples import Indices
-from regun.evaluate import UNSEEN, Evaluation, Number, Signals, SplitSignals, evaluate
+from regun.evaluate import Evaluation, Number, Signals, SplitSignals, evaluate
 from regun.evaluate.influence import Influence
 from regun.evaluate.metrics import accuracy
-from regun.evaluate.risk import percentiles
-from regun.requests.outs import NONE, Outs, Shown, retrained_outs, short_outs
-from regun.requests.plan import RequestPlan
-from regun.requests.private import Workplace
-from regun.requests.project import Case
-from regun.requests.rule import ALL, Facts, Finding, Rule
+from regun.requests.folder import Folder
+from regun.requests.options import Listener
+from regun.requests.outs import NONE, RETRAINED, Outs, short_outs
+from regun.requests.plan import Plan
+from regun.requests.rule import ALL, Facts, Finding
 from regun.runs.signals import signals_of
 from regun.runs.unlearning import Outcome
 from regun.store import state_digest
@@ -30,45 +27,44 @@ REHEARSED = 8
 
 @dataclass(frozen=True)
 class Judge:
-    """What every model of one request is judged with: the rule, what the model before it said of every set, what the
-    very first one said where it is at hand, what retrained models said, and what out models did."""
+    """The plan, what the model before the request said of every set, what the very first one said where it is at hand,
+    what retrained models said, and what out models did."""
 
-    case: Case
-    plan: RequestPlan
-    rule: Rule
-    bootstrap: int = 1000
-    seed: int = 0
+    plan: Plan
     before: SplitSignals = field(default_factory=dict[str, Signals])
     first: SplitSignals | None = None
     retrained: Sequence[SplitSignals] = ()
-    outs: Outs = field(default_factory=lambda: Outs(NONE, why="none were needed"))
+    told: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Accuracy lost since the first model, where that is no longer at hand and a receipt tells it."""
+    audited: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    """The audit of the model before the request, by scope; `known`: of the models that still knew the records."""
+    known: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    outs: Outs = field(default_factory=lambda: Outs(NONE, why="no other models; none were needed"))
 
     def signals(self, model: nn.Module) -> dict[str, Signals]:
         """What the model says of every set, once."""
-        sets = self.plan.sets(self.case)
-        return {name: signals_of(model, examples, device=self.case.device) for name, examples in sets.items()}
+        sets = self.plan.sets()
+        return {name: signals_of(model, examples, device=self.plan.case.device) for name, examples in sets.items()}
 
     @property
     def scopes(self) -> tuple[str, ...]:
         return (ALL,) if np.array_equal(self.plan.new, self.plan.forget) else (ALL, NEW)
 
     def audit(self, signals: SplitSignals, unseen: Sequence[str]) -> dict[str, Evaluation]:
-        """The evaluation of a new model by scope, with what is left of the records' influence, judged on these sets."""
+        """The evaluation of a new model by scope, with what is left of the records' influence, judged on these sets.
+
+        The influence is compared with a model that still knew the records: those of earlier requests are gone from the
+        last one.
+        """
+        knew = {ALL: self.before if self.first is None else self.first, NEW: self.before}
         return {
-            scope: self._evaluated(
-                scope, signals, before=self._knew(scope), outs=self._scoped(scope, *self.outs.said), unseen=unseen
-            )
+            scope: self.evaluated(scope, signals, before=knew[scope], outs=self.outs.said, unseen=unseen)
             for scope in self.scopes
         }
 
-    @cached_property
-    def audited(self) -> dict[str, Evaluation]:
-        """The audit of the model before the request."""
-        return {scope: self._evaluated(scope, self.before) for scope in self.scopes} if self.before else {}
-
     def drops(self, after: SplitSignals) -> dict[str, float]:
         """Accuracy lost by set, in points: in this request and, where the first model is at hand, in all (`_total`)."""
-        found: dict[str, float] = {}
+        found = dict(self.told)
         for name in (name for name in after if name != "forget"):
             found[f"{name}_drop"] = accuracy(self.before[name]) - accuracy(after[name])
             if self.first is not None:
@@ -79,28 +75,21 @@ class Judge:
         """How much influence the records of each scope have left, or why that cannot be said."""
         return {scope: found.influence or self.outs.why for scope, found in audit.items()}
 
-    def _knew(self, scope: str) -> SplitSignals:
-        """What a model said that still knew the scope's records: those of earlier requests are gone from the last."""
-        return self.first if scope == ALL and self.first is not None else self.before
-
     def findings(self, audit: Mapping[str, Evaluation], lost: Mapping[str, float]) -> tuple[Finding, ...]:
-        """The rule on what was found of a model."""
-        known, left = {scope: facts(found, lost) for scope, found in self._known.items()}, self.left(audit)
-        return self.rule.judge(
+        """The rule on what was found of a model; what the rule names and the audit lacks is an error."""
+        known, left = {scope: _facts(found, lost) for scope, found in self.known.items()}, self.left(audit)
+        return self.plan.rule.judge(
             {
-                scope: replace(facts(found, lost), influence=left[scope], before=known.get(scope))
+                scope: replace(_facts(found, lost), influence=left[scope], before=known.get(scope))
                 for scope, found in audit.items()
             }
         )
 
-    @cached_property
-    def _known(self) -> Mapping[str, Evaluation]:
-        """The audit of models that still knew the records, by scope."""
-        if self.first is None or NEW not in self.scopes:
-            return self.audited
-        return {**self.audited, ALL: self._evaluated(ALL, self.first)}
+    def refuse_unknown_numbers(self) -> None:
+        """Raise where the rule names what no audit of this request has."""
+        self.findings(self.audited, self.drops(self.before))
 
-    def _evaluated(
+    def evaluated(
         self,
         scope: str,
         signals: SplitSignals,
@@ -109,82 +98,84 @@ class Judge:
         outs: Sequence[SplitSignals] = (),
         unseen: Sequence[str] | None = None,
     ) -> Evaluation:
+        """What is found of a model, on the records of a scope."""
         own, *others = self._scoped(scope, signals, *self.retrained)
-        knew = self._scoped(scope, before)[0] if before is not None else None
         return evaluate(
             own,
             others[0] if others else None,
             others[1:],
-            before=knew,
-            outs=outs,
+            before=self._scoped(scope, before)[0] if before is not None else None,
+            outs=self._scoped(scope, *outs),
             unseen=unseen,
-            bootstrap=self.bootstrap,
-            seed=self.seed,
+            bootstrap=self.plan.options.bootstrap,
+            seed=self.plan.options.seed,
         )
 
     def _scoped(self, scope: str, *models: SplitSignals) -> list[SplitSignals]:
         """What models said, of the records of a scope only."""
         if scope == ALL:
             return list(models)
-        rows = np.flatnonzero(np.isin(self.plan.forget, self.plan.new))
-        return [{**said, "forget": _some(said["forget"], rows)} for said in models]
+        rows, found = np.isin(self.plan.forget, self.plan.new), list[SplitSignals]()
+        for said in models:
+            whole = said["forget"]
+            found.append({**said, "forget": Signals(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])})
+        return found
 
 
-def _some(whole: Signals, rows: Indices) -> Signals:
-    return Signals(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])
-
-
-def judge_for(case: Case, plan: RequestPlan, rule: Rule, current: nn.Module, bootstrap: int, seed: int) -> Judge:
-    """The judge of a request that starts from `current`, with what the project's retrained models say."""
-    plain = Judge(case, plan, rule, bootstrap, seed)
-    forgotten = frozenset([case.ids["train"][int(row)] for row in plan.forget])
-    models = case.project.retrained(forgotten) if case.project.retrained is not None else ()
-    retrained = [plain.signals(model) for model in models]
-    before = plain.signals(current)
-    first = None
-    if case.weights == plan.base:  # otherwise the project no longer has the very first model
-        same = state_digest(current.state_dict()) == plan.base
-        first = before if same else plain.signals(case.project.model)
-    return replace(plain, before=before, first=first, retrained=retrained)
-
-
-def with_outs(judge: Judge, outcome: Outcome, count: int, place: Workplace, shown: Shown) -> Judge:
-    """The judge with the out models that its rule asks for: the project's retrained ones, or short trainings.
-
-    A model that was trained anew needs none, and made ones are kept.
-    """
-    if judge.outs.said or not judge.rule.asks_influence:
-        return judge
-    if judge.retrained:
-        return replace(judge, outs=retrained_outs(judge.retrained))
-    if outcome.trained_anew or outcome.diverged is not None:
-        return judge
-    return replace(judge, outs=short_outs(judge.case, judge.plan, count, place, shown))
-
-
-def facts(evaluation: Evaluation, lost: Mapping[str, float]) -> Facts:
+def _facts(evaluation: Evaluation, lost: Mapping[str, float]) -> Facts:
     """What a rule may name: the audit's numbers and the accuracy lost."""
     numbers = {**evaluation.numbers, **{name: Number(value) for name, value in lost.items()}}
     return Facts(numbers, evaluation.retrain, evaluation.gaps)
 
 
-def rehearsal(case: Case, plan: RequestPlan, rule: Rule, bootstrap: int) -> dict[str, Facts]:
-    """What a rule will be judged by, as far as names go: the audit of noise in place of the model's answers."""
-    rng, classes = np.random.default_rng(0), case.sets["train"].num_classes
-    sizes = {"retain": REHEARSED, **{name: REHEARSED for name, rows in plan.kept.items() if len(rows)}}
-    found: dict[str, Facts] = {}
-    for scope, rows in ((ALL, plan.forget), (NEW, plan.new)):
-        noise = {
-            name: Signals.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
-            for name, n in {**sizes, "forget": min(REHEARSED, len(rows))}.items()
-        }
-        first = noise if case.weights == plan.base else None
-        judge = Judge(case, replace(plan, new=plan.forget), rule, min(bootstrap, REHEARSED), 0, noise, first)
-        found[scope] = facts(judge.audited[ALL], judge.drops(noise))
-    return found
+def _with_audits(judge: Judge) -> Judge:
+    """The judge with the audits of the models before."""
+    audited = {scope: judge.evaluated(scope, judge.before) for scope in judge.scopes}
+    if judge.first is None or NEW not in judge.scopes:
+        return replace(judge, audited=audited, known=audited)
+    return replace(judge, audited=audited, known={**audited, ALL: judge.evaluated(ALL, judge.first)})
 
 
-def places(signals: SplitSignals) -> tuple[str, list[float]]:
-    """For each forgotten record, the share of unseen ones (of which set) that look less like members, in percent."""
-    against = next(name for name in UNSEEN if name in signals)
-    return against, percentiles(signals["forget"].true_log_prob, signals[against].true_log_prob).tolist()
+def judge_for(plan: Plan, current: nn.Module, totals: Mapping[str, float] | None = None) -> Judge:
+    """The judge of a request that starts from `current`, with what the project's retrained models say.
+
+    Where a receipt is checked, `totals` is the accuracy that it says was lost since the very first model, if any.
+    """
+    plain, case = Judge(plan), plan.case
+    forgotten = frozenset([case.ids["train"][int(row)] for row in plan.forget])
+    models = case.project.retrained(forgotten) if case.project.retrained is not None else ()
+    retrained = [plain.signals(model) for model in models]
+    before = plain.signals(current)
+    first = None
+    if case.weights == plan.base and totals != {}:  # otherwise the very first model is, or was, not at hand
+        same = state_digest(current.state_dict()) == plan.base
+        first = before if same else plain.signals(case.project.model)
+    return _with_audits(Judge(plan, before, first, retrained, totals or {} if first is None else {}))
+
+
+def with_outs(judge: Judge, outcome: Outcome, folder: Folder, listener: Listener) -> Judge:
+    """The judge with the out models that its rule asks for: the project's retrained ones, or short trainings.
+
+    A model that was trained anew needs none, and made ones are kept.
+    """
+    if judge.outs.said or not judge.plan.rule.asks_influence:
+        return judge
+    if judge.retrained:
+        return replace(judge, outs=Outs(RETRAINED, tuple(judge.retrained)))
+    if outcome.trained_anew or outcome.diverged is not None:
+        return judge
+    return replace(judge, outs=short_outs(judge.plan, folder, listener))
+
+
+def rehearsal(plan: Plan) -> Judge:
+    """The judge of a request before any work: a few records of noise stand in place of the model's answers."""
+    rng, classes = np.random.default_rng(0), plan.case.sets["train"].num_classes
+    forget, new = (np.arange(min(REHEARSED, len(rows))) for rows in (plan.forget, plan.new))
+    sets = ("retain", *(name for name, rows in plan.kept.items() if len(rows)))
+    noise = {
+        name: Signals.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
+        for name, n in {**dict.fromkeys(sets, REHEARSED), "forget": len(forget)}.items()
+    }
+    options = replace(plan.options, bootstrap=min(plan.options.bootstrap, REHEARSED))
+    small = replace(plan, options=options, forget=forget, new=new)
+    return _with_audits(Judge(small, noise, noise if plan.case.weights == plan.base else None))

@@ -21,6 +21,8 @@ LEDGER = "ledger.jsonl"
 BEGINNING = "0" * 64
 """What the first line names as the one before it."""
 ACCEPTED, UNTESTABLE, REJECTED, CANNOT_TELL = "accepted", "accepted untestable", "rejected", "cannot tell"
+TAKEN = (ACCEPTED, UNTESTABLE)
+"""Of a request whose model took the place of the one before."""
 STATUSES = {
     ACCEPTED: "the rule is met; the model is the current one",
     UNTESTABLE: "nobody can tell, and the operator has accepted that; the model is the current one",
@@ -33,9 +35,14 @@ LONGEST_LINE = 1_000_000
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
+def now() -> str:
+    """The moment it is, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 class LedgerLine(NamedTuple):
-    """One request: its number, when, what became of it, which model it started from and led to, the
-    training data as they were (a digest), and its files."""
+    """One request: its number, when, what became of it, which models it started from and led to (the very first one,
+    the one before, the one after), the training data as they were (a digest), and its files."""
 
     number: int
     time: str
@@ -54,7 +61,7 @@ class LedgerLine(NamedTuple):
     @property
     def accepted(self) -> bool:
         """Whether its model took the place of the one before."""
-        return self.status in (ACCEPTED, UNTESTABLE)
+        return self.status in TAKEN
 
     def text(self) -> str:
         """The line as it stands in the ledger: canonical JSON, with the digest of it all as its last field."""
@@ -223,7 +230,7 @@ def add_witness(path: Path, number: int, tip: str) -> None:
 
     Number 0 notes nothing, and finds out whether the file can be written.
     """
-    note = f"{number} {tip} {datetime.now(UTC).isoformat(timespec='seconds')}\n" if number else ""
+    note = f"{number} {tip} {now()}\n" if number else ""
     try:
         add_bytes(path, note.encode())
     except OSError as fault:

@@ -5,7 +5,7 @@ they said is kept as soon as one is made, so that a killed request does not lose
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,23 +16,21 @@ from torch import nn
 
 from regun.data.examples import Indices
 from regun.data.views import Joined
-from regun.errors import NotFiniteError, RegunError
+from regun.errors import NotFiniteError
 from regun.evaluate import Signals, SplitSignals
 from regun.evaluate.signals import FloatArray
 from regun.methods import get_method
 from regun.methods._fresh import reset
-from regun.methods._teacher import TeacherSettings, teacher_recipe, teacher_work
-from regun.requests.plan import RequestPlan
-from regun.requests.private import Workplace
-from regun.requests.project import Case, Project
+from regun.requests.folder import Folder
+from regun.requests.options import Listener
+from regun.requests.plan import Plan
 from regun.runs.signals import signals_of
 from regun.runs.unlearning import unlearn_job
 from regun.seeds import derive, digest
 from regun.settings import to_json
-from regun.show.numbers import many
 from regun.splits import Splits
 from regun.store import state_digest, versions
-from regun.training.job import Cost, Epoch, Job, private_copy
+from regun.training.job import Cost, Job, private_copy
 from regun.training.recipes import Recipe
 
 RETRAINED, SHORT, NONE = "retrained", "short", "none"
@@ -54,61 +52,24 @@ class Outs:
         return {**kept, "recipe": dict(self.recipe), "cost": vars(self.cost)}
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Who is told what is being done, and how far it has come."""
-
-    stage: Callable[[str], None] = lambda text: None
-    epoch: Callable[[Epoch], None] = lambda epoch: None
-
-
-def out_recipe(project: Project) -> Recipe:
-    """How a short out model is trained: as the project retrains, or as usual, for a share of the epochs."""
-    return teacher_recipe(project.recipe, TeacherSettings(teacher_share=project.out_share))
-
-
-def out_plan(case: Case, plan: RequestPlan, count: int) -> str:
-    """What will be trained for the judging, in words; empty if nothing is."""
-    if not count:
-        return ""
-    recipe = out_recipe(case.project)
-    work = teacher_work(recipe, len(plan.retain))
-    each = f"{many(recipe.epochs, 'epoch')} or {many(work.steps, 'step')} each"
-    return f"{many(count, 'short training')} on the retain set, {each}"
-
-
-def why_no_fresh_model(case: Case) -> str:
-    """Why the model cannot be made afresh; empty if it can."""
-    if case.project.rebuild is not None:
-        return ""
-    try:
-        reset(case.project.model, 0)
-    except RegunError as fault:
-        return str(fault)
-    return ""
-
-
-def retrained_outs(models: Sequence[SplitSignals]) -> Outs:
-    """Models that the project has retrained without the records."""
-    return Outs(RETRAINED, tuple(models))
-
-
-def short_outs(case: Case, plan: RequestPlan, count: int, place: Workplace, shown: Shown) -> Outs:
-    """`count` short trainings on the retain set, made now or by a run that was killed since."""
-    if not count:
+def short_outs(plan: Plan, folder: Folder, listener: Listener) -> Outs:
+    """Short trainings on the retain set, made now or by a run that was killed since."""
+    if not plan.out_models:
         return Outs(NONE, why="no models that never saw the records were asked for (out_models=0)")
-    fault = why_no_fresh_model(case)
+    fault = plan.case.why_no_fresh_model
     if fault:
         return Outs(NONE, why=f"no model that never saw the records can be made: {fault}")
-    recipe = out_recipe(case.project)
+    recipe = plan.case.project.out_recipe
     made = Outs(SHORT, recipe=to_json(recipe))
-    for number in range(count):
-        content = place.read(_key(case, plan, recipe, number))
+    for number in range(plan.out_models):
+        key = _key(plan, recipe, number)
+        content = folder.kept(plan.number, key)
         if content is None:
-            shown.stage(f"out model {number + 1} of {count}: {recipe.epochs} epochs on the retain set, for the judging")
-            content = _train(case, plan, recipe, number, shown.epoch)
-            place.write(_key(case, plan, recipe, number), content)
-        said, about = unpacked(content, case, plan)
+            which = f"out model {number + 1} of {plan.out_models}"
+            listener.stage(f"{which}: {recipe.epochs} epochs on the retain set, for the judging")
+            content = _train(plan, recipe, number, listener)
+            folder.keep(plan.number, key, content)
+        said, about = unpacked(content, plan)
         made.cost.add(**about["cost"])
         if about["stopped"]:
             why = f"the training of a model without the records stopped: {about['stopped']}"
@@ -117,48 +78,48 @@ def short_outs(case: Case, plan: RequestPlan, count: int, place: Workplace, show
     return made
 
 
-def _train(case: Case, plan: RequestPlan, recipe: Recipe, number: int, on_epoch: Callable[[Epoch], None]) -> bytes:
+def _train(plan: Plan, recipe: Recipe, number: int, listener: Listener) -> bytes:
     """An out model is a short retraining; what looks odd of one is nobody's concern, so there is no guard."""
-    sets, project, method = plan.sets(case), case.project, get_method("retrain")
+    case, sets, method = plan.case, plan.sets(), get_method("retrain")
     joined = Joined((sets["retain"], sets["forget"]))
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(retain=joined.indices(0), forget=joined.indices(1), heldout=nothing, val=nothing, total=len(joined))
     job = Job(
-        model=private_copy(project.model, case.device),
+        model=private_copy(case.project.model, case.device),
         examples=joined,
         splits=splits,
         seed=_seed(plan, number),
         device=case.device,
-        on_epoch=lambda epoch, _: on_epoch(epoch),
-        rebuild=project.rebuild,
+        on_epoch=lambda epoch, _: listener.epoch(epoch),
+        rebuild=case.project.rebuild,
     )
     outcome = unlearn_job(job, method, method.configure(to_json(recipe)), guard=False)
     said, stopped = dict[str, Signals](), outcome.diverged or ""
     try:
-        said = {} if stopped else _asked(outcome.model, case, plan)
+        said = {} if stopped else _asked(outcome.model, plan)
     except NotFiniteError as fault:
         stopped = str(fault)
     return packed([said], {"cost": vars(outcome.cost), "stopped": stopped})
 
 
-def _asked(model: nn.Module, case: Case, plan: RequestPlan) -> dict[str, Signals]:
+def _asked(model: nn.Module, plan: Plan) -> dict[str, Signals]:
     """What an out model says of the forgotten and the unseen records."""
-    sets = {name: some for name, some in plan.sets(case).items() if name != "retain"}
-    return {name: signals_of(model, some, device=case.device) for name, some in sets.items()}
+    sets = {name: some for name, some in plan.sets().items() if name != "retain"}
+    return {name: signals_of(model, some, device=plan.case.device) for name, some in sets.items()}
 
 
-def _seed(plan: RequestPlan, number: int) -> int:
+def _seed(plan: Plan, number: int) -> int:
     """Of the request alone: who tries again is judged by the same out models."""
     return derive(plan.base, plan.request, "out model", number)
 
 
-def _key(case: Case, plan: RequestPlan, recipe: Recipe, number: int) -> str:
+def _key(plan: Plan, recipe: Recipe, number: int) -> str:
     """What decides an out model: data, recipe, seed, the model's kind and the weights it starts from, versions."""
-    project, seed = case.project, _seed(plan, number)
+    project, seed, device = plan.case.project, _seed(plan, number), str(plan.case.device)
     fresh = project.rebuild(seed) if project.rebuild is not None else reset(project.model, seed)
-    sets = {name: some.digest for name, some in plan.sets(case).items()}
+    sets = {name: some.digest for name, some in plan.sets().items()}
     kind = f"{type(project.model).__module__}.{type(project.model).__qualname__}"
-    return digest([sets, to_json(recipe), seed, kind, state_digest(fresh.state_dict()), str(case.device), versions()])
+    return digest([sets, to_json(recipe), seed, kind, state_digest(fresh.state_dict()), device, versions()])
 
 
 # ------------------------------------------------------------------------------------------- what they said, as a file
@@ -174,10 +135,10 @@ def packed(outs: Sequence[SplitSignals], about: Mapping[str, Any] | None = None)
     return safetensors.torch.save(tensors, {"about": json.dumps(dict(about or {}))})
 
 
-def unpacked(content: bytes, case: Case, plan: RequestPlan) -> tuple[list[SplitSignals], dict[str, Any]]:
+def unpacked(content: bytes, plan: Plan) -> tuple[list[SplitSignals], dict[str, Any]]:
     """What `packed` was given; of answers to other labels than the true ones, only their sum is known."""
     head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    examples, classes = plan.sets(case), case.sets["train"].num_classes
+    examples, classes = plan.sets(), plan.case.sets["train"].num_classes
     found: dict[int, dict[str, Signals]] = {}
     for text, log_prob in safetensors.torch.load(content).items():
         number, _, name = text.partition(".")

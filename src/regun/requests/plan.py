@@ -1,4 +1,4 @@
-"""What a request would do: which ids mean which examples, and which examples play which part."""
+"""What a request would do: which ids mean which examples, which examples play which part, and how it will be judged."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,18 @@ import numpy.typing as npt
 from regun.data.examples import Examples, Indices
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, StoreError
+from regun.methods._teacher import teacher_work
+from regun.requests.asked import Asked, AskedLine
 from regun.requests.folder import REQUEST, Folder
-from regun.requests.ids import Asked, AskedLine
 from regun.requests.ledger import Ledger, LedgerLine
-from regun.requests.naming import Naming
+from regun.requests.options import Chosen, Options
 from regun.requests.project import Case
+from regun.requests.rule import Rule, default_rule, read_rule
+from regun.requests.seal import Naming
 from regun.seeds import digest
+from regun.show.numbers import many
+
+NO_RULE = Rule(())
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,17 @@ class Matched:
     unknown: tuple[str, ...] = ()
     unseen: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Ids of examples the model never trained on, by set."""
+    days: frozenset[tuple[str, str]] = frozenset()
+    """When all lines that name ids of `lines` and `unseen` were received and are due."""
 
 
 @dataclass(frozen=True)
-class RequestPlan:
-    """One request: where it stands in the ledger, what it asks for, and the rows of each set by the part they play."""
+class Plan:
+    """One request: of whose data and how, where it stands in the ledger, what it asks for, and the rows of each set by
+    the part they play."""
 
+    case: Case
+    options: Options
     number: int
     tip: str
     """The hash of the ledger's line before it; `base`: the digest of the very first model."""
@@ -53,29 +64,68 @@ class RequestPlan:
     gone: int
     """Ids forgotten earlier whose examples are no longer in the data."""
     matched: Matched = Matched()
+    methods: tuple[Chosen, ...] = ()
+    """What is tried, one after the other, until a model is accepted."""
+    rule: Rule = NO_RULE
 
     @property
     def empty(self) -> bool:
         """Whether nothing is asked that an earlier request has not done."""
         return not self.names and not any(self.unseen.values())
 
-    def sets(self, case: Case) -> dict[str, Examples]:
-        """The sets of unlearning and audit."""
-        train = case.sets["train"]
-        sets: dict[str, Examples] = {"retain": Selected(train, self.retain), "forget": Selected(train, self.forget)}
-        return sets | {name: Selected(case.sets[name], rows) for name, rows in self.kept.items() if len(rows)}
+    @property
+    def out_models(self) -> int:
+        return self.case.project.out_models if self.options.out_models is None else self.options.out_models
 
-    def digests(self, case: Case, naming: Naming) -> dict[str, str]:
+    @property
+    def role(self) -> str:
+        return self.case.project.role if self.options.role is None else self.options.role
+
+    @property
+    def judging(self) -> str:
+        """What else will be trained, to judge by, as far as that is known before the project's retrained models are
+        asked for, or why nothing can be; empty if nothing is needed."""
+        anew = all(how.method.trains_anew for how in self.methods)
+        if not len(self.new) or not self.rule.asks_influence or anew:
+            return ""
+        project, trained = self.case.project, "no models that never saw the records"
+        if self.out_models and self.case.why_no_fresh_model:
+            trained = f"{trained}: {self.case.why_no_fresh_model}"
+        elif self.out_models:
+            recipe = project.out_recipe
+            steps = teacher_work(recipe, len(self.retain)).steps
+            each = f"{many(recipe.epochs, 'epoch')} or {many(steps, 'step')} each"
+            trained = f"{many(self.out_models, 'short training')} on the retain set, {each}"
+        trained = f"{trained}, unless the model is trained anew"
+        return trained if project.retrained is None else f"the project's retrained models or, without, {trained}"
+
+    @property
+    def in_the_clear(self) -> list[str]:
+        """What of the request is written as it was given although its ids are not."""
+        lines = self.matched.lines
+        kinds = {"reasons": (line.reason for line in lines), "dates": (line.received or line.due for line in lines)}
+        return [name for name, texts in kinds.items() if self.options.naming.salt is not None and any(texts)]
+
+    def sets(self) -> dict[str, Examples]:
+        """The sets of unlearning and audit."""
+        train = self.case.sets["train"]
+        sets: dict[str, Examples] = {"retain": Selected(train, self.retain), "forget": Selected(train, self.forget)}
+        return sets | {name: Selected(self.case.sets[name], rows) for name, rows in self.kept.items() if len(rows)}
+
+    def digests(self) -> dict[str, str]:
         """The digest of every set, as ledger and receipt show it: of few rows, so keyed where there is a salt."""
+        sets = self.case.sets
         rows = {"retain": ("train", self.retain), "forget": ("train", self.forget)}
         rows |= {name: (name, kept) for name, kept in self.kept.items()}
-        own = {name: Selected(case.sets[of], some).digest for name, (of, some) in rows.items()}
-        return {name: naming.digest(plain) for name, plain in {"train": case.sets["train"].digest, **own}.items()}
+        own = {name: Selected(sets[of], some).digest for name, (of, some) in rows.items()}
+        return {name: self.options.naming.digest(one) for name, one in {"train": sets["train"].digest, **own}.items()}
 
 
-def make_plan(case: Case, asked: Asked, folder: Folder, ledger: Ledger, naming: Naming) -> RequestPlan:
+def make_plan(
+    case: Case, methods: tuple[Chosen, ...], asked: Asked, folder: Folder, ledger: Ledger, options: Options
+) -> Plan:
     """Who plays which part; refuses another model than the ledger's and a request that leaves nothing to retain."""
-    weights = case.weights
+    weights, naming = case.weights, options.naming
     base = ledger.lines[0].base if ledger.lines else weights
     current = ledger.accepted[-1].after if ledger.accepted else base
     if weights not in (base, current):
@@ -88,16 +138,19 @@ def make_plan(case: Case, asked: Asked, folder: Folder, ledger: Ledger, naming: 
     matched = match(asked, case.ids, earlier, naming)
     unseen = {name: naming.of(some) for name, some in matched.unseen.items()}
     names = tuple(naming.of(line.id for line in matched.lines))
-    return replace(_plan(case, naming, (ledger.count + 1, ledger.tip, base), names, unseen, earlier), matched=matched)
+    plan = _plan(case, options, (ledger.count + 1, ledger.tip, base), names, unseen, earlier)
+    usual = default_rule({name: len(rows) for name, rows in plan.kept.items()})
+    rule = next(text for text in (options.accept, case.project.accept, usual) if text is not None)
+    return replace(plan, matched=matched, methods=methods, rule=read_rule(rule))
 
 
-def plan_again(case: Case, folder: Folder, lines: Sequence[LedgerLine], naming: Naming) -> RequestPlan:
+def plan_again(case: Case, folder: Folder, lines: Sequence[LedgerLine], options: Options) -> Plan:
     """The plan of the last of these requests, all of them finished, from what was written down."""
     *before, line = lines
-    refuse_other_ids(folder, line, naming, case)
+    refuse_other_ids(folder, line, options.naming, case)
     names, unseen = _request_ids(folder, line)
-    earlier = forgotten_names(folder, before, naming, case)
-    return _plan(case, naming, (line.number, line.previous, line.base), tuple(names), unseen, earlier)
+    earlier = forgotten_names(folder, before, options.naming, case)
+    return _plan(case, options, (line.number, line.previous, line.base), tuple(names), unseen, earlier)
 
 
 def forgotten_names(folder: Folder, lines: Iterable[LedgerLine], naming: Naming, case: Case) -> set[str]:
@@ -147,24 +200,28 @@ def match(asked: Asked, ids: Mapping[str, list[str]], earlier: set[str], naming:
     rest = [one for one in first if one not in known and one not in already]
     unseen = {name: tuple(one for one in rest if one in some) for name, some in elsewhere.items()}
     found = {one for some in unseen.values() for one in some}
+    lines = tuple(line for one, line in first.items() if one in known and one not in already)
+    left = already.union(one for one in rest if one not in found)
     return Matched(
-        tuple(line for one, line in first.items() if one in known and one not in already),
+        lines,
         tuple(duplicate),
         tuple(one for one in first if one in already),
         tuple(one for one in rest if one not in found),
         {name: some for name, some in unseen.items() if some},
+        frozenset((line.received, line.due) for line in asked.lines if line.id not in left),
     )
 
 
 def _plan(
     case: Case,
-    naming: Naming,
+    options: Options,
     place: tuple[int, str, str],
     names: tuple[str, ...],
     unseen: Mapping[str, Sequence[str]],
     earlier: set[str],
-) -> RequestPlan:
+) -> Plan:
     """The rows behind names: those of this request, of earlier ones, and all the others."""
+    naming = options.naming
     written = {name: naming.of(ids) for name, ids in case.ids.items()}
     before, new = _among(written["train"], earlier), _among(written["train"], set(names))
     everything = earlier.union(names, *unseen.values())
@@ -179,7 +236,7 @@ def _plan(
         raise DataError("the request names every training example that is left; nothing would be left to retain.")
     gone = len(earlier.difference(*written.values()))
     request = naming.digest(digest(sorted([*names, *(one for some in unseen.values() for one in some)])))
-    return RequestPlan(*place, request, names, unseen, np.flatnonzero(new), forget, retain, kept, gone)
+    return Plan(case, options, *place, request, names, unseen, np.flatnonzero(new), forget, retain, kept, gone)
 
 
 def _request_ids(folder: Folder, line: LedgerLine) -> tuple[list[str], dict[str, list[str]]]:

@@ -15,6 +15,8 @@ from regun.data.examples import Data, Examples
 from regun.data.overlap import UNSEEN, id_texts, refuse_overlap
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
+from regun.methods._fresh import reset
+from regun.methods._teacher import TeacherSettings, teacher_recipe
 from regun.plugins import find_function, guarded
 from regun.runs.given import count_classes
 from regun.runs.setup import as_recipe
@@ -26,6 +28,7 @@ from regun.training.recipes import Recipe
 
 MOST_OUTS = 1000
 """Out models that anybody could want."""
+USERS = "code of the project (its model, its data or its method)"
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -74,6 +77,11 @@ class Project:
         """How the model was trained, where that is known."""
         return as_recipe(self.retrain) if self.retrain else None
 
+    @property
+    def out_recipe(self) -> Recipe:
+        """How a short out model is trained: as the model was, or as usual, for a share of the epochs."""
+        return teacher_recipe(self.recipe, TeacherSettings(teacher_share=self.out_share))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -98,6 +106,16 @@ class Case:
         """The digest of the project's model."""
         with guarded("storing the project's model"):
             return state_digest(self.project.model.state_dict())
+
+    @cached_property
+    def why_no_fresh_model(self) -> str:
+        """Why the model cannot be made afresh; empty if it can."""
+        try:
+            if self.project.rebuild is None:
+                reset(self.project.model, 0)
+        except RegunError as fault:
+            return str(fault)
+        return ""
 
 
 @contextmanager

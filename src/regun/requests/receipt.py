@@ -1,150 +1,175 @@
-"""From what was planned, done and found to the sections of a receipt and the files beside it."""
+"""From what was planned, done and found to a request's files: the receipt and what stands beside it."""
 
+import hashlib
 import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from regun.evaluate import Evaluation
+from regun.evaluate import UNSEEN, Evaluation, SplitSignals
 from regun.evaluate.influence import Influence
+from regun.evaluate.risk import percentiles
+from regun.requests.asked import Dates
 from regun.requests.attempt import Attempt
-from regun.requests.dates import Dates
-from regun.requests.judge import Judge, places
-from regun.requests.ledger import LedgerLine
-from regun.requests.naming import Naming
-from regun.requests.plan import RequestPlan
+from regun.requests.folder import MODEL, OUTS, PAGE, RECEIPT, REQUEST, RISKS
+from regun.requests.judge import Judge
+from regun.requests.ledger import LedgerLine, now
+from regun.requests.outs import SHORT, packed
+from regun.requests.plan import Plan
+from regun.requests.seal import Receipt, seal, written
 from regun.requests.words import claim_of, done_to_it, letter, limits, not_tried, tried
-from regun.show.spreadsheet import csv_text
-from regun.store import versions
+from regun.show.receipt import page
+from regun.show.text import csv_text
+from regun.store import state_digest, versions, weights_bytes
 
 SHOWN = 20
 """Ids, reasons and references that the receipt itself names; request.json has them all."""
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """What a receipt says besides what was planned and found: when, what became of it, who is responsible, earlier
-    lines of the ledger, digests of the models (base, before, after) and files, and how overlap was searched for."""
+def finished(
+    judge: Judge, attempts: Sequence[Attempt], before: str, status: str, earlier: Sequence[LedgerLine]
+) -> tuple[LedgerLine, dict[str, bytes], Receipt]:
+    """The ledger's line, the files and the receipt of a request; the last of the attempts counts."""
+    plan, last = judge.plan, attempts[-1]
+    state = last.outcome.model.state_dict()
+    files = {MODEL: weights_bytes(state), REQUEST: _request_file(plan), RISKS: _risk_file(judge, last)}
+    if judge.outs.kind == SHORT:
+        files[OUTS] = packed(judge.outs.said)
+    line = LedgerLine(
+        number=plan.number,
+        time=now(),
+        status=status,
+        naming=plan.options.naming.kind,
+        request=plan.request,
+        base=plan.base,
+        before=before,
+        after=state_digest(state),
+        data=plan.digests()["train"],
+        ids=plan.case.ids_are,
+        files=_digests(files),
+        previous=plan.tip,
+    )
+    receipt = seal(_sections(judge, attempts, line, earlier), plan.options.sign)
+    files |= {RECEIPT: written(receipt), PAGE: page(receipt).encode()}
+    return line._replace(files=_digests(files)), files, receipt
 
-    created: str
-    dates: Dates
-    status: str
-    role: str
-    earlier: Sequence[LedgerLine]
-    weights: Mapping[str, str]
-    checked: Sequence[str]
-    signed: bool
-    files: Mapping[str, str]
+
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def sections(judge: Judge, attempts: Sequence[Attempt], naming: Naming, around: Circumstances) -> dict[str, Any]:
-    """Every section of the receipt; the last of the attempts counts."""
-    plan, case, last = judge.plan, judge.case, attempts[-1]
+def _sections(
+    judge: Judge, attempts: Sequence[Attempt], line: LedgerLine, earlier: Sequence[LedgerLine]
+) -> dict[str, Any]:
+    """Every section of the receipt of the request that `line` will record."""
+    plan, last = judge.plan, attempts[-1]
+    dates = Dates.of(plan.matched.days, datetime.fromisoformat(line.time).date())
     return {
         "request": {
-            "number": plan.number,
-            "created": around.created,
-            "dates": around.dates.to_json(),
-            "role": around.role,
-            "digest": plan.request,
-            "tried_before": _tried_before(plan, around.earlier),
-            "ids_are": case.ids_are,
-            **_asked(plan, naming),
+            "number": line.number,
+            "created": line.time,
+            "dates": dates.to_json(),
+            "role": plan.role,
+            "digest": line.request,
+            "tried_before": _tried_before(plan, earlier),
+            "ids_are": line.ids,
+            **_asked(plan),
         },
-        "model": _model(judge, around),
-        "data": {
-            "sets": _sets(judge, naming),
-            "newly_forgotten_examples": len(plan.new),
-            "earlier_ids_no_longer_at_hand": plan.gone,
-            "overlap_searched_by": list(around.checked),
-        },
+        "model": _model(plan, line, earlier),
+        "data": _data(plan),
         "method": {
             "claim": claim_of(last.outcome),
-            "seed": judge.seed,
+            "seed": plan.options.seed,
             "attempts": [_attempt(attempt) for attempt in attempts],
         },
-        "audit": {
-            "scopes": {
-                n: {"before": _audit(judge.audited[n]), "after": _audit(found)} for n, found in last.audit.items()
-            },
-            "drops": dict(last.drops),
-            "influence": {n: f.to_json() if isinstance(f, Influence) else f for n, f in last.left.items()},
-            "judged": list(last.judged),
-            "outs": judge.outs.to_json(),
-            "tried": tried(judge, last.audit, last.left),
-            "not_tried": not_tried(judge),
-        },
+        "audit": _found(judge, last),
         "acceptance": {
-            "rule": judge.rule.text,
+            "rule": plan.rule.text,
             "answer": last.verdict,
-            "status": around.status,
+            "status": line.status,
             "findings": [asdict(finding) for finding in last.findings],
         },
-        "letter": {"text": letter(last, plan, around.status, around.dates, around.role)},
-        "limits": limits(last, plan, naming, around.signed),
+        "letter": {"text": letter(last, plan, line.status, dates)},
+        "limits": limits(last, plan),
         "software": {**versions(), "python": platform.python_version(), "system": platform.system()},
-        "ledger": {"number": plan.number, "previous": plan.tip},
-        "files": dict(around.files),
+        "ledger": {"number": line.number, "previous": line.previous},
+        "files": dict(line.files),
     }
 
 
-def _model(judge: Judge, around: Circumstances) -> dict[str, Any]:
+def _found(judge: Judge, last: Attempt) -> dict[str, Any]:
+    """What the audit found, and what was tried for it."""
+    return {
+        "scopes": {n: {"before": _audit(judge.audited[n]), "after": _audit(found)} for n, found in last.audit.items()},
+        "drops": dict(last.drops),
+        "influence": {n: f.to_json() if isinstance(f, Influence) else f for n, f in judge.left(last.audit).items()},
+        "judged": list(last.judged),
+        "outs": judge.outs.to_json(),
+        "tried": tried(judge, last),
+        "not_tried": not_tried(judge),
+    }
+
+
+def _model(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
     """The model, its digests, and what else was made from it: earlier models of the folder, and those one knows of."""
-    model = judge.case.project.model
-    others = [{"request": line.number, "status": line.status, "weights": line.after} for line in around.earlier]
+    model = plan.case.project.model
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "parameters": sum(p.numel() for p in model.parameters()),
-        **around.weights,
-        "in_this_folder": others,
-        "derived": [str(name) for name in judge.case.project.derived],
+        "base": line.base,
+        "before": line.before,
+        "after": line.after,
+        "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
+        "derived": [str(name) for name in plan.case.project.derived],
     }
 
 
-def _sets(judge: Judge, naming: Naming) -> dict[str, Any]:
-    plan, case = judge.plan, judge.case
-    sizes = {"train": len(case.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
+def _data(plan: Plan) -> dict[str, Any]:
+    """The sets, and how overlap between them was searched for."""
+    project = plan.case.project
+    sizes = {"train": len(plan.case.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
     sizes |= {name: len(rows) for name, rows in plan.kept.items()}
-    digests = plan.digests(case, naming)
-    return {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()}
+    digests = plan.digests()
+    searched = {"ids": project.ids is not None, "content": plan.options.check_content}
+    return {
+        "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
+        "newly_forgotten_examples": len(plan.new),
+        "earlier_ids_no_longer_at_hand": plan.gone,
+        "overlap_searched_by": [name for name, done in searched.items() if done],
+    }
 
 
-def _tried_before(plan: RequestPlan, earlier: Sequence[LedgerLine]) -> dict[str, int]:
+def _tried_before(plan: Plan, earlier: Sequence[LedgerLine]) -> dict[str, int]:
     """Requests for the same ids that did not end in a new model, by what became of them."""
     return dict(Counter(line.status for line in earlier if line.request == plan.request and not line.accepted))
 
 
-def in_the_clear(plan: RequestPlan, naming: Naming) -> list[str]:
-    """What of a request is written as it was given although its ids are not."""
-    lines = plan.matched.lines
-    kinds = {"reasons": (line.reason for line in lines), "dates": (line.received or line.due for line in lines)}
-    return [name for name, texts in kinds.items() if naming.salt is not None and any(texts)]
-
-
-def request_file(plan: RequestPlan, naming: Naming, ids_are: str) -> bytes:
+def _request_file(plan: Plan) -> bytes:
     """request.json: every record with its reason, reference and days; ids and references as the naming writes them."""
+    naming = plan.options.naming
     different = {line.requester for line in plan.matched.lines} - {""}
     requesters = {"": "", **dict(zip(different, naming.of(different, "requester"), strict=True))}
     lines = [
         {**line._asdict(), "id": name, "requester": requesters[line.requester]}
         for name, line in zip(plan.names, plan.matched.lines, strict=True)
     ]
-    content = {"naming": naming.kind, "ids_are": ids_are, "lines": lines, "unseen": plan.unseen}
+    content = {"naming": naming.kind, "ids_are": plan.case.ids_are, "lines": lines, "unseen": plan.unseen}
     return (json.dumps(content, separators=(",", ":")) + "\n").encode()
 
 
-def risk_file(judge: Judge, attempt: Attempt, naming: Naming) -> bytes:
+def _risk_file(judge: Judge, attempt: Attempt) -> bytes:
     """risks.csv: for each forgotten example, how much it looks like a member before and after; the worst first."""
     if not attempt.signals:
         return b""
-    plan, ids = judge.plan, judge.case.ids["train"]
-    against, before = places(judge.before)
-    after = places(attempt.signals)[1]
-    names = naming.of([ids[int(row)] for row in plan.forget])
+    plan, ids = judge.plan, judge.plan.case.ids["train"]
+    against = next(name for name in UNSEEN if name in attempt.signals)
+    before, after = (_places(said, against) for said in (judge.before, attempt.signals))
+    names = plan.options.naming.of([ids[int(row)] for row in plan.forget])
     this = np.isin(plan.forget, plan.new)
     rows = sorted(zip(names, this.tolist(), before, after, strict=True), key=lambda row: (-row[3], row[0]))
     head = ["id", "request", f"{against}_percentile_before", f"{against}_percentile_after"]
@@ -152,12 +177,17 @@ def risk_file(judge: Judge, attempt: Attempt, naming: Naming) -> bytes:
     return csv_text(head, shown).encode()
 
 
-def _asked(plan: RequestPlan, naming: Naming) -> dict[str, Any]:
-    matched = plan.matched
+def _places(signals: SplitSignals, against: str) -> list[float]:
+    """For each forgotten record, the share of records of an unseen set that look less like members, in percent."""
+    return percentiles(signals["forget"].true_log_prob, signals[against].true_log_prob).tolist()
+
+
+def _asked(plan: Plan) -> dict[str, Any]:
+    matched, naming = plan.matched, plan.options.naming
     requesters = [line.requester for line in matched.lines if line.requester]
     return {
         "naming": naming.kind,
-        "in_the_clear": in_the_clear(plan, naming),
+        "in_the_clear": plan.in_the_clear,
         "records": len(plan.names),
         "first_ids": list(plan.names[:SHOWN]),
         "reasons": _counted(line.reason for line in matched.lines if line.reason),

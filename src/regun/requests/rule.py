@@ -133,13 +133,18 @@ class Condition:
             raise SettingsError([unknown("number in the acceptance rule", self.name, [FORGOTTEN, *facts.numbers])])
         number, bound = facts.numbers[self.name], self._value(facts)
         if self.sign != "~":
-            return _COMPARE[self.sign](number.value, bound), fixed(number.value)
+            return _COMPARE[self.sign](number.value, bound), self._shown(number.value)
         if number.low is None or number.high is None:
             raise SettingsError([f"{self.name} has no interval, so {self.text} cannot be judged; use < or >."])
         inside = number.low <= bound <= number.high
         verb = "contains" if inside else "does not contain"
         ends = interval(number.low, number.high, 2)
         return inside, f"{fixed(number.value)}, interval {ends} {verb} {_exact(round(bound, 4))}"
+
+    def _shown(self, value: float) -> str:
+        if "_drop" not in self.name:
+            return fixed(value)
+        return f"{fixed(abs(value))} points {'gained' if value < 0 else 'lost'}"
 
     def _value(self, facts: Facts) -> float:
         if isinstance(self.bound, float):

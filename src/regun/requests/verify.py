@@ -1,4 +1,4 @@
-"""Is a receipt what it was when it was issued, and does what it says still come out?"""
+"""Is a receipt what it was when it was issued, and are its files and the ledger?"""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -3,18 +3,15 @@
 All of it is made from what happened, never from what a method means to do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from regun.evaluate import ATTACKS, UNSEEN, Evaluation
-from regun.evaluate.influence import Influence
-from regun.requests.attempt import NOTHING_TO_UNLEARN, Attempt
-from regun.requests.change import Change
-from regun.requests.dates import Dates
+from regun.evaluate import ATTACKS, UNSEEN
+from regun.requests.asked import Dates
+from regun.requests.attempt import NOTHING_TO_UNLEARN, Attempt, Change
 from regun.requests.judge import NEW, Judge
-from regun.requests.ledger import ACCEPTED, REJECTED, UNTESTABLE
-from regun.requests.naming import Naming
+from regun.requests.ledger import REJECTED, TAKEN, UNTESTABLE
 from regun.requests.outs import RETRAINED
-from regun.requests.plan import RequestPlan
+from regun.requests.plan import Plan
 from regun.requests.rule import ALL
 from regun.runs.unlearning import Outcome
 from regun.show.numbers import fixed, many, names, percent
@@ -58,17 +55,16 @@ def done_to_it(outcome: Outcome, change: Change | None) -> str:
 # ------------------------------------------------------------------------------------------------------- what was tried
 
 
-def tried(judge: Judge, audit: Mapping[str, Evaluation], left: Mapping[str, Influence | str]) -> list[dict[str, str]]:
+def tried(judge: Judge, last: Attempt) -> list[dict[str, str]]:
     """The attacks that were run: what each asks, with which access, against which unseen sets."""
     found: list[dict[str, str]] = []
-    for number in left.values():
-        if isinstance(number, Influence):
-            who = "retrained models" if judge.outs.kind == RETRAINED else "short trainings without the records"
-            what = f"each record's answer next to those of unseen ones that are as hard (by {number.out_models} {who})"
-            found.append(_attack(what, REFERENCES, [part.against for part in number.parts if part.against in UNSEEN]))
-            break
-    if audit:
-        runs = audit[ALL].attacks.values()
+    influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
+    if influence is not None:
+        who = "retrained models" if judge.outs.kind == RETRAINED else "short trainings without the records"
+        what = f"each record's answer next to those of unseen ones that are as hard (by {influence.out_models} {who})"
+        found.append(_attack(what, REFERENCES, [part.against for part in influence.parts if part.against in UNSEEN]))
+    if last.audit:
+        runs = last.audit[ALL].attacks.values()
         for access, uses in ((OUTPUTS, False), (REFERENCES, True)):
             chosen = [run for run in runs if ATTACKS[run.attack].uses_references is uses]
             if chosen:
@@ -95,7 +91,7 @@ def not_tried(judge: Judge) -> list[str]:
 # ------------------------------------------------------------------------------------- what a receipt does not show
 
 
-def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> list[str]:
+def limits(last: Attempt, plan: Plan) -> list[str]:
     """The limits of the claim in plain words, most important first."""
     found = [_kind(last.outcome, last.change)]
     if last.audit:
@@ -110,7 +106,7 @@ def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> li
             f"{many(plan.gone, 'id')} forgotten by earlier requests can no longer be tested: the records are not in "
             "the data any more. Their own receipts speak of them."
         )
-    if naming.salt is not None:
+    if plan.options.naming.salt is not None:
         found.append(
             "The salt hides ids. Who has the data and the models can still try which records fit the numbers shown "
             "here; the fewer they are, the better that works."
@@ -121,7 +117,7 @@ def limits(last: Attempt, plan: RequestPlan, naming: Naming, signed: bool) -> li
         "copies of the records are not touched and not tested.",
         "Which records the model was trained on, and that it never saw the held-out, validation and test records, is "
         "the operator's word; overlap is searched for by id, and by content where asked.",
-        _trust(signed),
+        _trust(plan.options.sign is not None),
     ]
 
 
@@ -147,8 +143,8 @@ def _kind(outcome: Outcome, change: Change | None) -> str:
             "weights it started from or the retained records carry something of them."
         )
     return (
-        f"This is approximate unlearning by {outcome.method} ({done_to_it(outcome, change)}). The tests are evidence, "
-        "not proof, that the records' influence is gone; only training anew without them is exact."
+        f"This is approximate unlearning by {outcome.method} ({done_to_it(outcome, change)}). Tests are evidence of "
+        "how much of the forgotten is left, never proof; only training anew without it is exact."
     )
 
 
@@ -164,53 +160,58 @@ def _trust(signed: bool) -> str:
 # ------------------------------------------------------------------------------------------ to the person concerned
 
 ELSEWHERE = (
-    "Only this one model was treated: the records themselves, copies of them, backups and other models have to be "
+    "Only this one model was treated: the data themselves, copies of them, backups and other models have to be "
     "deleted separately."
 )
 
 
-def letter(last: Attempt, plan: RequestPlan, status: str, dates: Dates, role: str) -> str:
+def letter(last: Attempt, plan: Plan, status: str, dates: Dates) -> str:
     """One paragraph to the person concerned."""
-    day, contact = dates.done.isoformat(), f" Responsible: {role}." if role else ""
+    day, contact = dates.done.isoformat(), f" Responsible: {plan.role}." if plan.role else ""
     if not len(plan.new):
         return (
-            "The model never learned from the records in your request: they were kept aside for testing, and are no "
-            f"longer used for that since {day}. The model did not have to be changed. {ELSEWHERE}{contact}"
+            "The model never learned from what your request names: it was kept aside for testing, and is no longer "
+            f"used for that since {day}. The model did not have to be changed. {ELSEWHERE}{contact}"
         )
-    if status in (ACCEPTED, UNTESTABLE):
-        return f"{_removed(last, status, day)} {ELSEWHERE}{contact}"
+    if status in TAKEN:
+        return f"{_removed(last, plan, status, day)} {ELSEWHERE}{contact}"
     if status == REJECTED:
         why = f"the attempt of {day} did not pass the tests, so the model in use is still the earlier one"
     else:
-        why = (
-            f"on {day} a changed model was made, but the tests cannot tell whether it has forgotten them, so it was "
-            "not put to use"
-        )
+        why = f"the tests cannot tell whether the model made on {day} has forgotten, so it is not used"
+    records = _records(plan)
+    have = "has" if records == "record" else "have"
     return (
-        f"The records in your request have not been removed from the model in use yet: {why}. Your request stays open "
-        f"(due on {dates.due.isoformat()}); another attempt, or training the model anew without your records, has to "
-        f"follow.{contact}"
+        f"The {records} in your request {have} not been removed from the model in use yet: {why}. Your request stays "
+        f"open (due on {dates.due.isoformat()}); another attempt, or training the model anew without your {records}, "
+        f"has to follow.{contact}"
     )
 
 
-def _removed(last: Attempt, status: str, day: str) -> str:
+def _records(plan: Plan) -> str:
+    return "record" if len(plan.new) == 1 else "records"
+
+
+def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
+    records = _records(plan)
     if claim_of(last.outcome) == "retrained":
         return (
-            f"On {day} the model was trained again from the start without the records in your request. The new model "
-            "is in use and has never seen them."
+            f"On {day} the model was trained again from the start without the {records} in your request. The new model "
+            f"is in use and has never seen {'it' if records == 'record' else 'them'}."
         )
-    start = f"On {day} the model was changed in order to remove the influence of the records in your request."
+    start = f"On {day} the model was changed in order to remove the influence of the {records} in your request."
     if status == UNTESTABLE:
         return (
             f"{start} Whether that worked could not be established: the tests cannot tell. The operator has decided to "
             "use the changed model all the same."
         )
-    left = last.left.get(NEW, last.left.get(ALL))
+    left = last.audit[NEW if NEW in last.audit else ALL].influence
     shown = "It passed the tests that this receipt lists."
-    if isinstance(left, Influence) and left.share.high is not None:
+    if left is not None and left.share.high is not None:
+        these = "this record" if records == "record" else "these records"
         shown = (
-            "To check this, its answers about these records were compared with those about equally difficult records "
-            f"that it never saw. They can no longer be told apart; at most {fixed(max(1.0, left.share.high), 0)} % of "
-            "the records' influence can be left."
+            f"To check this, what it says about {these} was compared with what it says about equally difficult records "
+            "that it never saw. The two can no longer be told apart; at most "
+            f"{fixed(max(1.0, left.share.high), 0)} % of the influence can be left."
         )
     return f"{start} {shown} The new model is in use. This is a test, not a proof: a stronger one might find a trace."

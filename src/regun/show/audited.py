@@ -2,38 +2,21 @@
 
 from collections.abc import Iterator
 
-from regun.evaluate import UNSEEN, VERDICTS, Evaluation, describe
+from regun.evaluate import UNSEEN, VERDICTS, AttackResult, Evaluation, describe
 from regun.evaluate.leakage import number_name
+from regun.evaluate.relearning import Point, Relearned
 from regun.evaluate.verdicts import INFLUENCE
 from regun.show.numbers import fixed, interval, many, names
 from regun.show.text import table
 
 MAIN = (
-    "retain_acc",
-    "forget_acc",
-    "test_acc",
-    "retain_div",
-    "test_div",
-    "smia_auc",
-    "rmia_auc",
-    "rmia_offline_auc",
-    "lira_auc",
-    "lira_tpr1",
-    "forget_entropy",
-    "retain_auc",
-    "gap_rftp",
-    "gap_tp",
+    *("retain_acc", "forget_acc", "test_acc", "retain_div", "test_div"),
+    *("smia_auc", "rmia_auc", "rmia_offline_auc", "lira_auc", "lira_tpr1"),
+    *("forget_entropy", "retain_auc", "gap_rftp", "gap_tp"),
 )
 ALONE = (
-    "retain_acc",
-    "forget_acc",
-    "test_acc",
-    "val_acc",
-    "heldout_acc",
-    "smia_auc",
-    "smia_auc_val",
-    "smia_auc_heldout",
-    "retain_auc",
+    *("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc"),
+    *("smia_auc", "smia_auc_val", "smia_auc_heldout", "retain_auc"),
 )
 """Numbers shown unless all are asked for, with and without a retrained model; the user's own are shown as well."""
 
@@ -64,8 +47,35 @@ def answers(evaluation: Evaluation, forgotten: int) -> Iterator[str]:
         yield from _place(evaluation)
     if evaluation.verdict is not None:
         words = VERDICTS[evaluation.verdict]
-        worst = f" Farthest off: {part_name(evaluation.worst, evaluation)}." if evaluation.worst else ""
-        yield f"Like a retrained model: {words.short.upper()} ({words.meaning}).{worst}"
+        worst = part_name(evaluation.worst, evaluation).removesuffix(".") if evaluation.worst else ""
+        farthest = f" Farthest off: {worst}." if worst else ""
+        yield f"Like a retrained model: {words.short.upper()} ({words.meaning}).{farthest}"
+
+
+def shadows_text(found: AttackResult, shadows: int) -> str:
+    """What U-LiRA found, for people."""
+    ends = interval(found.auc.low, found.auc.high, 2)
+    shown = fixed(found.auc.value) + (f" ({ends})" if ends else "")
+    return (
+        f"U-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.\n"
+        "  This attacker knows the method, its settings, and how it leaves the examples it has unlearned."
+    )
+
+
+def relearning_text(found: Relearned) -> str:
+    """What came back step by step, for people; the numbers of the end are among those of the evaluation."""
+    curves = {who: curve for who, curve in (("model", found.curve), ("Retrain", found.retrain_curve)) if curve}
+    head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
+    rows: list[list[str]] = []
+    for points in zip(*curves.values(), strict=True):
+        values = [value for point in points for value in (point.forget_acc, attack_auc(point))]
+        rows.append([f"{points[0].steps:,}", *map(fixed, values)])
+    return f"Relearning: {found.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
+
+
+def attack_auc(point: Point) -> float:
+    """RMIA's AUC, or the loss attack's where there are no reference models."""
+    return point.smia_auc if point.rmia_auc is None else point.rmia_auc
 
 
 def _place(evaluation: Evaluation) -> Iterator[str]:

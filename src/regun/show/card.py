@@ -3,7 +3,7 @@
 from regun.evaluate import VERDICTS, Evaluation, describe
 from regun.runs.unlearning import Outcome
 from regun.show.numbers import duration, fixed, interval, many
-from regun.show.text import one_line
+from regun.show.text import markdown_table, one_line
 
 _MAIN = ("retain_acc", "test_acc", "forget_acc", "smia_auc", "rmia_auc", "forget_div", "gap_rftp")
 
@@ -46,23 +46,18 @@ def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
 
 
 def _table(evaluation: Evaluation, before: Evaluation | None) -> str:
-    held = [name for name in _MAIN if name in evaluation.numbers]
-    columns = ["number", *(["before"] if before else []), "after", "interval"]
-    columns += ["retrained"] if evaluation.retrain else []
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    for name in held:
-        number, known = evaluation.numbers[name], describe(name, evaluation)
-        cells = [f"{known.label} ({known.unit})"]
-        if before:
-            cells.append(fixed(before.numbers[name].value, 1) if name in before.numbers else "")
-        cells += [fixed(number.value, 1), interval(number.low, number.high)]
-        if evaluation.retrain:
-            cells.append(fixed(evaluation.retrain[name], 1) if name in evaluation.retrain else "")
-        lines.append(f"| {' | '.join(cells)} |")
-    meanings = "\n".join(
-        f"- {describe(name, evaluation).label}: {describe(name, evaluation).meaning}." for name in held
-    )
-    return "\n".join(lines) + "\n\n" + meanings
+    """The main numbers before and after, next to a retrained model's where there is one, and what they mean."""
+    held = {name: describe(name, evaluation) for name in _MAIN if name in evaluation.numbers}
+    numbers, retrain = evaluation.numbers, evaluation.retrain
+    columns = {"number": [f"{known.label} ({known.unit})" for known in held.values()]}
+    if before:
+        columns["before"] = [fixed(before.numbers[n].value, 1) if n in before.numbers else "" for n in held]
+    columns["after"] = [fixed(numbers[n].value, 1) for n in held]
+    columns["interval"] = [interval(numbers[n].low, numbers[n].high) for n in held]
+    if retrain:
+        columns["retrained"] = [fixed(retrain[n], 1) if n in retrain else "" for n in held]
+    meanings = "\n".join(f"- {known.label}: {known.meaning}." for known in held.values())
+    return markdown_table(list(columns), list(zip(*columns.values(), strict=True))) + f"\n\n{meanings}"
 
 
 def _verdict(evaluation: Evaluation) -> str:

@@ -1,4 +1,4 @@
-"""The figures of the page: gaps against the noise floor, ROC curves, confidence, learning curves."""
+"""The figures of the page: gaps against the noise floor, relearning, ROC curves, confidence, learning curves."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,16 @@ from regun.study.results import Floor
 
 FloatArray = npt.NDArray[np.float64]
 
-PANEL = (190, 150)
-"""Width and height of a small figure: two fit side by side on a phone."""
 SPLITS = {"forget": (ACCENT, "-"), "heldout": (COLOURS[1], (0, (4, 1.6))), "test": (INK, (0, (1.2, 1.3)))}
 """Colour and dashes of the three groups of examples whose confidence is shown."""
-ROLES = {"diagonal": (MUTED, (0, (1, 2.2))), "base": (COLOURS[1], (0, (4, 1.6))), "retrain": (INK, (0, (1.2, 1.3)))}
-ROLES_METHOD = (ACCENT, "-")
+ROLES = {
+    "guessing": (MUTED, (0, (1, 2.2))),
+    "reference": (MUTED, "-"),
+    "base": (COLOURS[1], (0, (4, 1.6))),
+    "retrain": (INK, (0, (1.2, 1.3))),
+    "method": (ACCENT, "-"),
+}
+"""Colour and dashes of a curve by whose it is, in the order in which they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def _row(axes: Axes, row: int, bar: Bar) -> None:
 
 
 def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: int) -> Figure:
-    """ROC curves on log axes, by role (`retrain`, `base` or any other name for the method); shares between 0 and 1.
+    """ROC curves on log axes, by role; shares between 0 and 1.
 
     What is found without a single false alarm stands at the left edge, below the first share that can be seen.
     """
@@ -128,9 +132,9 @@ def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: 
     with look():
         figure, axes = _panel((190, 186), left=42, bottom=37)
         dots = np.geomspace(low, 1.0, 2)
-        axes.plot(dots, dots, color=ROLES["diagonal"][0], linestyle=ROLES["diagonal"][1], lw=1.0)
-        for role in sorted(curves, key=lambda name: {"base": 0, "retrain": 1}.get(name, 2)):
-            colour, dashes = ROLES.get(role, ROLES_METHOD)
+        axes.plot(dots, dots, color=ROLES["guessing"][0], linestyle=ROLES["guessing"][1], lw=1.0)
+        for role in sorted(curves, key=list(ROLES).index):
+            colour, dashes = ROLES[role]
             fpr, tpr = (np.clip(side, low, 1.0) for side in curves[role])
             axes.plot(fpr, tpr, color=colour, linestyle=dashes, lw=1.5, drawstyle="steps-post", label=role)
         axes.set(xscale="log", yscale="log", xlim=(low, 1.15), ylim=(low, 1.15))
@@ -209,12 +213,40 @@ def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> 
     return figure
 
 
-def _panel(size: tuple[int, int], *, left: int, bottom: int) -> tuple[Figure, Axes]:
+def relearning_figure(curves: Sequence[tuple[str, FloatArray]], limits: Sequence[tuple[float, float]]) -> Figure:
+    """What comes back over the steps: forget accuracy above, attack AUC below.
+
+    A curve is a role and, one row each, steps, accuracies and AUCs; `limits` are the ends of the two upright axes.
+    """
+    with look():
+        figure, below = _panel((190, 236), left=42, bottom=37, top=127)
+        above = _small_axes(figure, left=42, bottom=139, top=229)
+        for axes, values, name in ((above, 1, "forget acc. (%)"), (below, 2, "AUC (%)")):
+            for role, curve in curves:
+                colour, dashes = ROLES[role]
+                width, alpha = (0.8, 0.6) if role == "reference" else (1.5, 1.0)
+                axes.plot(curve[0], curve[values], color=colour, linestyle=dashes, lw=width, alpha=alpha)
+            axes.set(ylim=limits[values - 1])
+            axes.set_ylabel(name, labelpad=2)
+            axes.locator_params(axis="y", nbins=4)
+            axes.locator_params(axis="x", nbins=4, integer=True)
+            axes.grid(True, axis="y")
+        above.tick_params(labelbottom=False)
+        below.set_xlabel("steps on retained examples", labelpad=3)
+    return figure
+
+
+def _panel(size: tuple[int, int], *, left: int, bottom: int, top: int | None = None) -> tuple[Figure, Axes]:
     """A small figure with room for ticks and labels at fixed places, so that panels in a row line up."""
     width, height = size
     figure = Figure(figsize=(width * UNIT, height * UNIT))
-    axes = figure.add_axes((left / width, bottom / height, (width - left - 6) / width, (height - bottom - 7) / height))
+    return figure, _small_axes(figure, left=left, bottom=bottom, top=top or height - 7)
+
+
+def _small_axes(figure: Figure, *, left: int, bottom: int, top: int) -> Axes:
+    width, height = (float(side) / UNIT for side in figure.get_size_inches())
+    axes = figure.add_axes((left / width, bottom / height, (width - left - 6) / width, (top - bottom) / height))
     axes.tick_params(length=2.5, pad=2.5, labelsize=9.5)
     axes.xaxis.label.set_fontsize(9.5)
     axes.yaxis.label.set_fontsize(9.5)
-    return figure, axes
+    return axes

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from regun.evaluate import VERDICTS
 from regun.show.layout import verdict
-from regun.show.spreadsheet import csv_text
+from regun.show.text import csv_text
 from regun.study.results import COSTS, Block, Results, Row, Run
 
 HEAD = (
@@ -48,13 +48,6 @@ def to_json(results: Results, metrics: Sequence[str]) -> str:
         "paper": {"setup": results.paper.setup, "note": results.paper.note} if results.paper else None,
     }
     return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def rows_csv(results: Results) -> str:
-    """One row for every method, request, seed and repeat, with all of its numbers; a spreadsheet or data frame."""
-    rows = results.rows()
-    head = list(dict.fromkeys(key for row in rows for key in row))
-    return csv_text(head, [[row.get(key) for key in head] for row in rows])
 
 
 def _csv_row(results: Results, block: Block, row: Row, name: str) -> list[Any]:

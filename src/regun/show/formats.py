@@ -1,6 +1,5 @@
 """A study's results as text: for the terminal, as Markdown, and `render` for every format."""
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,11 +9,10 @@ from regun.show.export import to_csv, to_json
 from regun.show.latex import latex, latex_document
 from regun.show.layout import VERDICT, Layout, Line, Piece, Sheet, lay_out
 from regun.show.numbers import shortened
-from regun.show.text import one_line, table, width
+from regun.show.text import markdown_table, markdown_text, one_line, padded, table, width
 from regun.study.results import Results
 
 _MARKS = {"best": "**", "second": "*", None: ""}
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 _WIDTH = 120  # of the notes
 _TITLE = 28  # longest title in a terminal
 
@@ -42,7 +40,7 @@ def render(
 
 
 def terminal(laid: Layout) -> str:
-    """Lined-up columns for a terminal, about 150 characters wide at most unless more is asked for."""
+    """Lined-up columns for a terminal."""
     parts = [one_line(laid.title)]
     for sheet in laid.sheets:
         parts += [f"{one_line(sheet.heading)}\n{_aligned(sheet)}", *_wrapped(sheet.notes)]
@@ -61,11 +59,6 @@ def markdown(laid: Layout) -> str:
     return "\n\n".join([*parts, *_listed([*marks, *map(markdown_text, laid.notes)])]) + "\n"
 
 
-def markdown_text(text: str) -> str:
-    """Text of others as itself in Markdown: no markup, no HTML, no end of a cell."""
-    return _MARKDOWN.sub(r"\\\1", one_line(text))
-
-
 def _wrapped(texts: Iterable[str]) -> list[str]:
     """The notes as one part, wrapped; none where there is none."""
     lines = [textwrap.fill(one_line(note), _WIDTH, subsequent_indent="  ") for note in texts]
@@ -81,7 +74,7 @@ def _aligned(sheet: Sheet) -> str:
         return body
     each = len(columns) // len(sheet.groups)
     room = [sum(len(column[0]) + 2 for column in columns[k : k + each]) for k in range(0, len(columns), each)]
-    over = "".join(_padded(one_line(group), space) for group, space in zip(sheet.groups, room, strict=True))
+    over = "".join(padded(one_line(group), space) for group, space in zip(sheet.groups, room, strict=True))
     return f"{' ' * (width(titles[0]) + 2)}{over}".rstrip() + f"\n{body}"
 
 
@@ -91,7 +84,7 @@ def _titles(lines: Sequence[Line]) -> list[str]:
     cut = [shortened(one_line(line.title), _TITLE) for line in lines]
     shown = [before + text + behind for text, (before, behind) in zip(cut, marks, strict=True)]
     room = max(map(width, ["", *shown]))
-    return [_padded(text, room) for text in ["", *shown]]
+    return [padded(text, room) for text in ["", *shown]]
 
 
 def _column(sheet: Sheet, place: int) -> list[str]:
@@ -101,24 +94,15 @@ def _column(sheet: Sheet, place: int) -> list[str]:
     room = 0 if words else max((len(piece.value) for piece in pieces), default=0)
     texts = [f"{piece.value:>{room}} {piece.behind}".rstrip() + _MARKS[piece.mark] for piece in pieces]
     full = max(map(width, [sheet.heads[place], *texts]))
-    if words or any(piece.behind for piece in pieces):
-        return [_padded(text, full) for text in [sheet.heads[place], *texts]]
-    return [" " * (full - width(text)) + text for text in [sheet.heads[place], *texts]]
-
-
-def _padded(text: str, room: int) -> str:
-    return text + " " * (room - width(text))
+    right = not words and not any(piece.behind for piece in pieces)
+    return [padded(text, full, right=right) for text in [sheet.heads[place], *texts]]
 
 
 def _piped(sheet: Sheet) -> str:
     each = len(sheet.heads) // max(1, len(sheet.groups))
     heads = [f"{sheet.groups[k // each]}: {head}" if sheet.groups else head for k, head in enumerate(sheet.heads)]
-    cells = [["", *map(markdown_text, heads)]]
-    cells += [[_markdown_title(line), *map(_markdown_piece, line.pieces)] for line in sheet.lines]
-    first = max(3, *(width(row[0]) for row in cells))
-    rule = ["-" * first, *["---:"] * len(heads)]
-    padded = [[_padded(row[0], first), *row[1:]] for row in cells]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [padded[0], rule, *padded[1:]])
+    rows = [[_markdown_title(line), *map(_markdown_piece, line.pieces)] for line in sheet.lines]
+    return markdown_table(["", *map(markdown_text, heads)], rows)
 
 
 def _markdown_title(line: Line) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from regun.errors import RegunError, unknown
 from regun.evaluate import VERDICTS, Metric, Verdict
 from regun.show import notes
-from regun.show.numbers import fixed, names, percent
+from regun.show.numbers import brackets, fixed, names, percent
 from regun.study.paper import Mark
 from regun.study.results import COSTS, PAPER_COLUMNS, Block, Cell, Results, Row
 
@@ -114,7 +114,7 @@ def behind(cell: Cell, seeds: int) -> str:
         return f"± {' / '.join(both)}" if both else ""
     if over_repeats:
         return f"± {over_repeats}"
-    return "" if cell.low is None or cell.high is None else f"[{_end(cell.low)}–{_end(cell.high)}]"
+    return brackets(cell.low, cell.high)
 
 
 def verdict(counts: Mapping[Verdict, int]) -> str:
@@ -224,11 +224,6 @@ def _unanimous(counts: Mapping[Verdict, int]) -> Verdict | None:
     """The verdict that all runs share, if they do."""
     given: list[Verdict] = [name for name, n in counts.items() if n]
     return given[0] if len(given) == 1 else None
-
-
-def _end(value: float) -> str:
-    """An end of an interval; the much seen 100.0 without its last digit, to save room."""
-    return fixed(value, 1).replace("100.0", "100")
 
 
 def _floor_line(blocks: Sequence[Block], shown: Sequence[str]) -> Line:

@@ -1,16 +1,16 @@
-"""The look that all figures share, and how a figure becomes a file."""
+"""The look that all figures share, and a figure as the bytes of a file."""
 
+import io
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
 
-from regun.errors import RegunError
+from regun.errors import RegunError, unknown
 from regun.show.page import clean
 
 INK, MUTED, RULE, NOISE, ACCENT = "#1c2126", "#5a6470", "#d5d9de", "#009d73", "#0071b3"
@@ -88,20 +88,16 @@ def series(number: int) -> Series:
     return Series(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
 
 
-def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write the figure as PNG, SVG or PDF, by the suffix of `path`; the same figure gives the same bytes."""
-    target = Path(path)
-    suffix = target.suffix.lower()
+def figure_bytes(figure: Figure, suffix: str) -> bytes:
+    """The figure as a file that ends in .png, .svg or .pdf; the same figure gives the same bytes."""
     if suffix not in _METADATA:
-        raise RegunError(
-            f"cannot save a figure as {target.name!r}: the suffix is {target.suffix or 'missing'!r}; "
-            f"name a file that ends in {', '.join(_METADATA)}."
-        )
+        raise RegunError(unknown("suffix of a figure", suffix, _METADATA))
+    out = io.BytesIO()
     with look():
         figure.savefig(
-            target, format=suffix[1:], dpi=200, facecolor="white", metadata=_METADATA[suffix], bbox_inches="tight"
+            out, format=suffix[1:], dpi=200, facecolor="white", metadata=_METADATA[suffix], bbox_inches="tight"
         )
-    return target
+    return out.getvalue()
 
 
 def colour_names() -> Mapping[str, str]:

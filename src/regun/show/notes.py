@@ -16,7 +16,7 @@ def marks(best: str, second: str) -> str:
     """What the marks say; `best` and `second` are how the format shows them."""
     return (
         f"{best}: closest to Retrain, {second}: second closest, by more than two retrained models are apart on "
-        "average; among methods that have every run of the study, none of them diverged."
+        "average; among methods that have every run of the study without one that diverged."
     )
 
 
@@ -43,6 +43,9 @@ def general(results: Results, heads: Mapping[str, str]) -> Iterator[str]:
 def of_block(results: Results, block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """What a reader must be told of the table of one request."""
     yield from unmarked(block, heads)
+    beside = [row.title for row in block.methods if row.beside]
+    if beside:
+        yield f"Beside the others, of whom they take no marks: {names(beside)}."
     if "verdict" in heads:
         yield from powerless(block)
         yield from farthest(block)
@@ -58,8 +61,8 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """Where nothing is marked though there are methods to compare: who leads together, or what is lacking."""
     ties: dict[str, list[str]] = {}
     reasons: dict[str, list[str]] = {}
-    measured = [name for name in heads if name in block.rankings and len(block.methods) > 1]
-    for name in measured:
+    compared = {name for row in block.rows for name, cell in row.cells.items() if cell.distance is not None}
+    for name in (name for name in heads if name in compared and len(block.rivals) > 1):
         ranking = block.rankings[name]
         if len(ranking.leaders) > 1:
             ties.setdefault(names(block.row(row).title for row in ranking.leaders), []).append(heads[name])
@@ -149,7 +152,7 @@ def _lacking(block: Block, name: str) -> str:
     if len(complete) > 1:
         return "without a noise floor no lead can be told from chance"
     who = f"only {complete[0]}" if complete else "no method"
-    return f"{who} has every run of the study, none of them diverged"
+    return f"{who} has every run of the study without one that diverged"
 
 
 def _units(results: Results, heads: Mapping[str, str]) -> str:

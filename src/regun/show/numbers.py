@@ -27,6 +27,15 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     return "" if low is None or high is None else f"{fixed(low, digits)} to {fixed(high, digits)}"
 
 
+def brackets(low: float | None, high: float | None) -> str:
+    """The two ends in a cell, where room is short; empty where there is no interval.
+
+    >>> brackets(57.71, 100.0)
+    '[57.7–100]'
+    """
+    return "" if low is None or high is None else f"[{fixed(low, 1)}–{fixed(high, 1)}]".replace("100.0", "100")
+
+
 def duration(seconds: float) -> str:
     """A duration for people.
 
@@ -54,8 +63,12 @@ def percent(value: float) -> str:
 
 
 def names(titles: Iterable[str], last: str = "and") -> str:
-    """`A`, `A and B`, `A, B and C`."""
-    given = list(titles)
+    """`A`, `A and B`, `A, B and C`; a title that holds a comma itself is put in quotes.
+
+    >>> names(["A, large", "B"])
+    '“A, large” and B'
+    """
+    given = [f"“{title}”" if ", " in title else title for title in titles]
     return given[0] if len(given) == 1 else f"{', '.join(given[:-1])} {last} {given[-1]}" if given else ""
 
 
@@ -78,6 +91,15 @@ def pairs(values: Mapping[str, Any], longest: int = 240) -> tuple[tuple[str, str
     """
     plain = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
     return tuple((str(key), shortened(text, longest)) for key, text in plain.items())
+
+
+def settings_text(values: Mapping[str, Any]) -> str:
+    """Settings in a row.
+
+    >>> settings_text({"lr": 0.1, "w": 0.5})
+    'lr=0.1 w=0.5'
+    """
+    return " ".join(f"{name}={text}" for name, text in pairs(values))
 
 
 def _json(value: Any) -> str:

@@ -52,7 +52,7 @@ def _environment() -> Environment:
         "names": numbers.names,
         "pairs": numbers.pairs,
     }
-    tools: dict[str, Any] = {"many": numbers.many, "interval": numbers.interval, "asset": asset, "policy": policy}
+    tools: dict[str, Any] = {"many": numbers.many, "brackets": numbers.brackets, "asset": asset, "policy": policy}
     made.filters.update(filters)
     made.globals.update(tools)
     return made

@@ -1,28 +1,39 @@
 """The figures of one request with their captions, keys and explanations, drawn into the page's gallery."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
+from regun.evaluate.relearning import Point
 from regun.show import charts
+from regun.show.audited import attack_auc
 from regun.show.look import colour_names
 from regun.show.numbers import duration, fixed, many
 from regun.show.summary import attack_label
 from regun.show.svg import Gallery
 from regun.show.tradeoff import tradeoff_figure
-from regun.study.closeup import Closeup, against, attack_of, common_limits, curves, logits
+from regun.study.closeup import Closeup, Curve, against, attack_of, common_limits, curves, logits
 from regun.study.results import Block, Results, Row
 from regun.study.tradeoff import TradeOff
 
 _WORDS = {"forget": "forgotten", "heldout": "held out", "test": "test", "val": "validation"}
+_WHOSE = {
+    "method": "this method",
+    "retrain": "Retrain",
+    "base": "Base",
+    "reference": "references",
+    "guessing": "guessing",
+}
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with its caption; a wide one gets a box to scroll in."""
+    """A figure with its caption; a wide one is shown larger on a phone, in a box to scroll in."""
 
     svg: Markup
     caption: str
@@ -78,11 +89,54 @@ def tradeoff(found: TradeOff, gallery: Gallery) -> Drawing:
     figure = tradeoff_figure(found)
     swept = f"{many(len(found.curves), 'method')} over w, {many(len(found.fixed), 'fixed method')}"
     drawing = gallery.embed(figure, f"Test accuracy against RMIA AUC, forget {found.label}: {swept}, Base and Retrain")
-    caption = (
-        "The star is the target: the nearer, the better. Along a curve markers grow with w, the weight on keeping "
-        "what was learned against forgetting."
-    )
+    caption = "The star is the target: the nearer, the better."
+    if found.noise is not None:
+        caption += " Green: as far as two retrained models are apart."
+    if found.curves:
+        caption += " Along a curve markers grow with w, the weight on keeping what was learned against forgetting."
     return Drawing(drawing, caption, figure.get_figwidth() > 9)
+
+
+def relearning(block: Block, closeup: Closeup, gallery: Gallery) -> Panels | None:
+    """Forget accuracy and attack AUC over the steps, of every method next to Retrain and the references."""
+    found = closeup.relearning
+    if found is None:
+        return None
+    curves = {name: _values(curve) for name, curve in found.curves.items()}
+    others = [("reference", _values(curve)) for curve in found.references]
+    others += [(role, curves[role]) for role in ("base", "retrain") if role in curves]
+    rows = [row for row in block.methods if row.name in curves]
+    drawn = [curve for _, curve in others] + [curves[row.name] for row in rows]
+    limits = [_ends([curve[which] for curve in drawn]) for which in (1, 2)]
+
+    def panel(row: Row) -> Panel:
+        own = curves[row.name]
+        figure = charts.relearning_figure([*others, ("method", own)], limits)
+        acc, auc = (f"{fixed(values[0], 1)} to {fixed(values[-1], 1)} %" for values in own[1:])
+        svg = gallery.embed(figure, f"Relearning of {row.title}: forget accuracy from {acc}, AUC {auc}")
+        return Panel(row.title, f"{fixed(own[1][0], 0)} → {fixed(own[1][-1], 0)} %", svg)
+
+    last = found.curves["retrain"][-1]
+    attack = "the loss attack" if last.rmia_auc is None else "RMIA"
+    text = (
+        f"Every model goes on training on retained examples alone, {last.steps:,} small steps. Above: how many "
+        f"forgotten examples it then gets right; below: the AUC of {attack} against unseen ones. A retrained model "
+        "stays where it is. A method that hid the examples brings them back: its line climbs above Retrain's."
+    )
+    key = _role_key(gallery, "method", "retrain", "base", "reference")
+    return Panels(f"Relearning ({_whose(closeup)})", text, key, tuple(map(panel, rows)))
+
+
+def _values(curve: Sequence[Point]) -> npt.NDArray[np.float64]:
+    """Steps, forget accuracies and attack AUCs of a curve."""
+    return np.array([(p.steps, p.forget_acc, attack_auc(p)) for p in curve], dtype=float).T
+
+
+def _ends(values: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float]:
+    """One axis for all panels: all values and a little room."""
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    room = 0.06 * (high - low) + 0.5
+    return low - room, min(high + room, 101.0)
 
 
 def roc(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
@@ -90,11 +144,13 @@ def roc(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
     found = curves(closeup)
     split = against(closeup) or "test"
     size = len(next(iter(closeup.signals.values()))[split])
-    anchors = {row.kind: found[row.name] for row in block.rows if row.kind != "method" and row.name in found}
+    anchors: dict[str, Curve] = {
+        row.kind: found[row.name] for row in block.rows if row.kind != "method" and row.name in found
+    }
 
     def panel(row: Row) -> Panel:
         own = found[row.name]
-        shown = {name: (curve.fpr, curve.tpr) for name, curve in (anchors | {row.name: own}).items()}
+        shown = {role: (curve.fpr, curve.tpr) for role, curve in (anchors | {"method": own}).items()}
         says = f"ROC curve of {row.title}: AUC {fixed(own.auc)} %, {fixed(own.tpr1)} % found at 1 % false alarms"
         return Panel(row.title, f"AUC {fixed(own.auc, 1)} %", gallery.embed(charts.roc_figure(shown, size), says))
 
@@ -103,10 +159,9 @@ def roc(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
         f"{_WORDS[split]} examples are wrongly accused (right), on log axes. Good is Retrain's curve; guessing is the "
         "diagonal. Only the left end shows examples that give themselves away for certain."
     )
-    used = {"this method": charts.ROLES_METHOD, "Retrain": charts.ROLES["retrain"], "Base": charts.ROLES["base"]}
-    used |= {"guessing": charts.ROLES["diagonal"]}
+    key = _role_key(gallery, "method", "retrain", "base", "guessing")
     shown = [row for row in block.methods if row.name in found]
-    return Panels(f"ROC curves ({_whose(closeup)})", text, line_key(used, gallery), tuple(map(panel, shown)))
+    return Panels(f"ROC curves ({_whose(closeup)})", text, key, tuple(map(panel, shown)))
 
 
 def confidence(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
@@ -128,7 +183,7 @@ def confidence(block: Block, closeup: Closeup, gallery: Gallery) -> Panels:
         "the filled shape then follows the two lines as it does for Retrain. The axis is stretched towards 0 and "
         "100 %; the median is that of forgotten examples."
     )
-    key = line_key({_WORDS[name]: look for name, look in charts.SPLITS.items()}, gallery)
+    key = _line_key({_WORDS[name]: look for name, look in charts.SPLITS.items()}, gallery)
     return Panels(f"Confidence in the true label ({_whose(closeup)})", text, key, tuple(map(panel, rows)))
 
 
@@ -165,7 +220,11 @@ def _whose(closeup: Closeup) -> str:
     return f"first run of seed {closeup.seed}"
 
 
-def line_key(used: Mapping[str, tuple[str, Any]], gallery: Gallery) -> tuple[tuple[str, str], ...]:
+def _role_key(gallery: Gallery, *roles: str) -> tuple[tuple[str, str], ...]:
+    return _line_key({_WHOSE[role]: charts.ROLES[role] for role in roles}, gallery)
+
+
+def _line_key(used: Mapping[str, tuple[str, Any]], gallery: Gallery) -> tuple[tuple[str, str], ...]:
     """Which line is which: a word and the class of its line."""
 
     def style(colour: str, dashes: Any) -> str:

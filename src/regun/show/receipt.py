@@ -11,6 +11,8 @@ ACCURACIES = ("retain_acc", "forget_acc", "val_acc", "test_acc", "heldout_acc")
 ATTACKS = ("smia_auc", "rmia_auc", "lira_auc")
 SETTINGS = ("epochs", "batch_size", "optimizer", "lr", "w", "alpha", "retain_batch")
 """Settings the page shows; the receipt has them all."""
+TAKEN = ("accepted", "accepted untestable")
+"""Of a request whose model is in use."""
 LISTED = 4
 """Entries of a list that are shown, so that the receipt stays two pages."""
 BADGES = {
@@ -30,15 +32,18 @@ SCOPES = {"all": "all forgotten", "new": "this request"}
 OUTCOMES = {
     "accepted": "The new model meets the acceptance rule and is the current model.",
     "accepted untestable": (
-        "Whether the new model has forgotten them cannot be told by the tests that were made; the operator has "
-        "accepted that, and it is the current model."
+        "The tests that were made cannot tell whether the new model has forgotten; the operator has accepted that, and "
+        "it is the current model."
     ),
     "rejected": "What came out does not meet the acceptance rule; the model before stays in use.",
     "cannot tell": (
-        "Whether the new model has forgotten them cannot be told by the tests that were made; the model before it "
-        "stays in use."
+        "The tests that were made cannot tell whether the new model has forgotten; the model before it stays in use."
     ),
 }
+ACCURATE = (
+    "Acc. (accuracy): the share of right answers, on records that stay (retain), on forgotten ones (forget) and on "
+    "ones that the model never learned from (val, test, heldout). "
+)
 GOOD = "Good: near 50, or the retrained model's value; well above: still remembered; well below: leaks too."
 STAY = "Retain AUC: the same for the records that stay, whom unlearning should not expose; good: not above before. "
 
@@ -55,7 +60,7 @@ def page(receipt: Mapping[str, Any]) -> str:
         colour=acceptance["status"].replace(" ", "-"),
         summary=_summary(receipt, attempt),
         letter=receipt["letter"]["text"],
-        asked=_filled(_asked(receipt["request"])),
+        asked=_filled(_asked(receipt["request"], acceptance["status"] in TAKEN)),
         done=_filled(_done(receipt, attempt)),
         warnings=[text for one in receipt["method"]["attempts"] for text in one["warnings"]],
         rule=acceptance["rule"],
@@ -84,29 +89,30 @@ def _summary(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> str:
     return f"{what}{also}. {OUTCOMES[receipt['acceptance']['status']]}"
 
 
-def _asked(request: Mapping[str, Any]) -> Rows:
+def _asked(request: Mapping[str, Any], taken: bool) -> Rows:
     first, more, dates = request["first_ids"][:LISTED], request["records"] - LISTED, request["dates"]
     left = [f"{count:,} {name.replace('_', ' ')}" for name, count in request["left_out"].items() if count]
     left += [f"{count:,} only in {name}" for name, count in request["never_trained_on"].items()]
     clear = f"; {names(request['in_the_clear'])} in the clear" if request["in_the_clear"] else ""
-    written = "in the clear" if request["naming"] == "plain" else f"{request['naming']}{clear}"
+    written = "in the clear, as they were given" if request["naming"] == "plain" else f"{request['naming']}{clear}"
     late = f" ({many(dates['days_late'], 'day')} late)" if dates["days_late"] else ""
     return [
         ("received", dates["received"]),
         ("due", dates["due"]),
-        ("done", f"{str(request['created']).replace('T', ' ').replace('+00:00', ' UTC')}{late}"),
+        ("done" if taken else "tried", f"{str(request['created']).replace('T', ' ').replace('+00:00', ' UTC')}{late}"),
         ("responsible", request["role"] or "not named"),
         ("ids", ", ".join(shortened(one, 24) for one in first) + (f" and {more:,} more" if more > 0 else "")),
         ("reason", _tally(request["reasons"])),
         ("requester", _tally(request["requesters"])),
         ("left out", "; ".join(left)),
-        ("ids are", written),
+        ("ids are written", written),
         ("tried before", "; ".join(f"{many(n, 'time')}: {status}" for status, n in request["tried_before"].items())),
     ]
 
 
 def _done(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> Rows:
-    cost, settings, model, sets = attempt["cost"], attempt["settings"], receipt["model"], receipt["data"]["sets"]
+    cost, model = attempt["cost"], receipt["model"]
+    settings = {name: value for name, value in attempt["settings"].items() if value is not None}
     shown = [(k, v) for k, v in settings.items() if k in SETTINGS] or list(settings.items())[:LISTED]
     return [
         ("kind of claim", _claim(receipt)),
@@ -116,14 +122,21 @@ def _done(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> Rows:
         ("work", f"{cost['backward']:,} samples, {duration(cost['seconds'])}" if cost["backward"] else ""),
         ("judged with", _outs(receipt["audit"]["outs"])),
         ("model", f"{shortened(model['class'], 60)}, {model['parameters']:,} parameters"),
-        ("examples", ", ".join(f"{name} {some['examples']:,}" for name, some in sets.items() if name != "train")),
+        ("records", _sets(receipt["data"]["sets"])),
         ("software", ", ".join(f"{name} {shortened(text, 20)}" for name, text in receipt["software"].items())),
     ]
 
 
+def _sets(sets: Mapping[str, Any]) -> str:
+    """How many records play which part."""
+    sizes = {name: f"{some['examples']:,}" for name, some in sets.items()}
+    unseen = ", ".join(f"{sizes[name]} {name}" for name in sizes if name not in ("train", "retain", "forget"))
+    return f"{sizes['forget']} to be forgotten, {sizes['retain']} that stay (retain); never learned from: {unseen}"
+
+
 def _claim(receipt: Mapping[str, Any]) -> str:
-    made, kind = receipt["acceptance"]["status"] in ("accepted", "accepted untestable"), receipt["method"]["claim"]
-    return CLAIMS[kind] if made else f"none is made (it would be {kind})"
+    made, kind = receipt["acceptance"]["status"] in TAKEN, receipt["method"]["claim"]
+    return CLAIMS[kind] if made else f"none is made (it would be {CLAIMS[kind]})"
 
 
 def _outs(outs: Mapping[str, Any]) -> str:
@@ -158,16 +171,21 @@ def _audit(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
     if not scopes:
         return None
     after = scopes["all"]["after"]
-    head = ["number (%)", "before", "after", "95 % interval", *(["this request"] if "new" in scopes else [])]
+    head = ["number (%)", "before", "after", "95 % interval", *(["this request alone"] if "new" in scopes else [])]
     head += ["retrained", "noise floor"] if after["retrain"] else []
     shown = [name for name in ACCURACIES if name in after["numbers"]]
     shown += [name for name in after["numbers"] if name in ATTACKS or name.startswith("smia_auc_")]
     shown += [name for name in ("retain_auc", "retain_auc_heldout", "retain_auc_val") if name in after["numbers"]][:1]
-    attack = next((describe(name) for name in shown if "auc" in name), None)
-    meaning = f"{attack.label}: {attack.meaning}. " if attack else ""
     stay = STAY if any(name.startswith("retain_auc") for name in shown) else ""
-    notes = f"{meaning}{GOOD} {stay}{shortened(' '.join(after['flags'][:1]), 300)}"
+    notes = f"{ACCURATE}{how_to_read(shown)} {stay}{shortened(' '.join(after['flags'][:1]), 300)}"
     return {"head": head, "rows": [_row(name, scopes) for name in shown], "notes": notes.strip()}
+
+
+def how_to_read(numbers: Sequence[str]) -> str:
+    """What the first of these numbers that is an attack's means, and which value is good."""
+    attack = next((describe(name) for name in numbers if "auc" in name), None)
+    meaning = f"{attack.label}: {attack.meaning.removeprefix('loss attack: ')} (member: trained on). " if attack else ""
+    return f"{meaning}{GOOD}"
 
 
 def _row(name: str, scopes: Mapping[str, Any]) -> list[str]:
@@ -185,14 +203,14 @@ def _row(name: str, scopes: Mapping[str, Any]) -> list[str]:
 def _fingerprints(receipt: Mapping[str, Any]) -> Rows:
     model, ledger, sets, signer = (receipt[name] for name in ("model", "ledger", "data", "signer"))
     sets = sets["sets"]
-    first = "this is its first line" if set(ledger["previous"]) == {"0"} else ledger["previous"]
+    first = "none: this is the ledger's first" if set(ledger["previous"]) == {"0"} else ledger["previous"]
     return [
         ("model before", model["before"]),
         ("model after", model["after"]),
         ("training data", sets["train"]["digest"]),
         *(("heldout set", some["digest"]) for name, some in sets.items() if name == "heldout"),
         ("request", receipt["request"]["digest"]),
-        ("ledger before", first),
+        ("line before", first),
         ("this receipt", receipt["seal"]),
         ("signed by", signer["public_key"] if signer else "nobody"),
     ]

@@ -1,6 +1,6 @@
 """The report of a study: one HTML file that explains itself, offline, on any screen and on paper."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,7 @@ from regun.show.layout import LEFT, RUNS, SHARE, VERDICT, Sheet, cost, label, la
 from regun.show.notes import run_name, spread, unmarked
 from regun.show.numbers import names
 from regun.show.page import render
-from regun.show.relearning import relearning
-from regun.show.summary import Summary, attack_label, summarise
+from regun.show.summary import attack_label, summarise
 from regun.show.svg import Gallery
 from regun.show.tuning import searches_view
 from regun.study.closeup import Closeup, RiskTable, attack_of, risky
@@ -26,8 +25,8 @@ EXPLAINED = (
         VERDICT,
         "Verdict",
         "",
-        "where the main gap of each run stands next to how far retrained models are from each other: "
-        + "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values()),
+        "whether a run can be told from a retrained model by any part of its main gap (an accuracy, the attack, the "
+        "forgotten examples one by one): " + "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values()),
         VERDICTS["inside"].phrase,
     ),
     Metric("steps", "Steps", "updates", "how often the weights were changed to unlearn", "few"),
@@ -61,27 +60,6 @@ class Stay:
     exposed: tuple[Exposed, ...]
 
 
-@dataclass(frozen=True)
-class Request:
-    """One forget request as its section of the page shows it."""
-
-    link: str
-    block: Block
-    sizes: str
-    main: Sheet
-    unmarked: tuple[str, ...]
-    every: Sheet
-    summary: Summary
-    gaps: panels.Drawing | None
-    swept: tuple[panels.Drawing, ...]
-    close: tuple[panels.Panels, ...]
-    learning: panels.Panels | None
-    attack: str
-    risks: tuple[tuple[str, RiskTable], ...]
-    flags: tuple[str, ...]
-    stays: tuple[Stay, ...]
-
-
 def build_report(
     results: Results,
     closeups: Sequence[Closeup] = (),
@@ -102,7 +80,7 @@ def build_report(
     ]
     others = [panels.tradeoff(found, gallery) for found in tradeoffs if found.forget not in known]
     overview = _overview(results)
-    shown = {name for request in requests for name in request.main.columns}
+    shown = {name for request in requests for name in request["main"].columns}
     explained = [metric for metric in (*results.metrics.values(), *EXPLAINED) if metric.name in shown]
     also = [metric for metric in results.metrics.values() if metric.name not in shown]
     return render(
@@ -129,32 +107,33 @@ def build_report(
 
 def _request(
     results: Results, number: int, closeups: Sequence[Closeup], tradeoffs: Sequence[TradeOff], gallery: Gallery
-) -> Request:
+) -> dict[str, Any]:
+    """What the page shows of one forget request."""
     block = results.blocks[number]
     closeup = next((c for c in closeups if c.forget == block.forget and c.signals), None)
     main = _sheet(results, block, _columns(results, block))
-    return Request(
-        link=f"request-{number + 1}",
-        block=block,
-        sizes=names(text.format(block.sizes[name]) for name, text in _SIZES.items() if name in block.sizes),
-        main=main,
-        unmarked=tuple(unmarked(block, dict(zip(main.columns, main.heads, strict=True)))),
-        every=_sheet(results, block, list(block.rankings)),
-        summary=summarise(results, block),
-        gaps=panels.gaps(results, block, gallery),
-        swept=tuple(panels.tradeoff(found, gallery) for found in tradeoffs if found.forget == block.forget),
-        close=tuple(_close(block, closeup, gallery)) if closeup else (),
-        learning=panels.learning(block, gallery),
-        attack=attack_label(attack_of(closeup)) if closeup else "",
-        risks=tuple(_risks(block, closeup)) if closeup else (),
-        flags=tuple(_flags(block.rows)),
-        stays=tuple(_stays(block.rows)),
-    )
+    return {
+        "link": f"request-{number + 1}",
+        "block": block,
+        "sizes": names(text.format(block.sizes[name]) for name, text in _SIZES.items() if name in block.sizes),
+        "main": main,
+        "unmarked": list(unmarked(block, dict(zip(main.columns, main.heads, strict=True)))),
+        "every": _sheet(results, block, list(block.rankings)),
+        "summary": summarise(results, block),
+        "gaps": panels.gaps(results, block, gallery),
+        "swept": [panels.tradeoff(found, gallery) for found in tradeoffs if found.forget == block.forget],
+        "close": list(_close(block, closeup, gallery)) if closeup else [],
+        "learning": panels.learning(block, gallery),
+        "attack": attack_label(attack_of(closeup)) if closeup else "",
+        "risks": list(_risks(block, closeup)) if closeup else [],
+        "flags": list(_flags(block.rows)),
+        "stays": list(_stays(block.rows)),
+    }
 
 
 def _close(block: Block, closeup: Closeup, gallery: Gallery) -> Iterator[panels.Panels]:
     """What one run of every method shows: relearning, where it was checked, confidences, ROC curves."""
-    again = relearning(block, closeup, gallery)
+    again = panels.relearning(block, closeup, gallery)
     if again is not None:
         yield again
     yield panels.confidence(block, closeup, gallery)
@@ -213,25 +192,39 @@ def _stays(rows: Iterable[Row]) -> Iterator[Stay]:
 
 
 def _links(
-    overview: Sheet | None, requests: Sequence[Request], searched: Sequence[Mapping[str, Any]]
+    overview: Sheet | None, requests: Sequence[Mapping[str, Any]], searched: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
     links = [("overview", "Overview")] if overview else []
-    links += [(request.link, f"Forget {request.block.label}") for request in requests]
+    links += [(request["link"], f"Forget {request['block'].label}") for request in requests]
     links += [(view["link"], view["title"]) for view in searched]
     return [*links, ("method", "How it was run"), ("claims", "What it can say"), ("numbers", "Numbers explained")]
 
 
 def _claims(results: Results) -> list[str]:
-    """What the audits can and cannot claim, each sentence once."""
-    runs = [run for block in results.blocks for row in block.rows if row.kind != "retrain" for run in row.runs]
-    audits = [run.evaluation for run in runs if run.evaluation is not None]
-    said = list(dict.fromkeys(sentence for audit in audits for sentence in audit.claims))
+    """What the audits can and cannot claim, each sentence once; of whom, where it is not said of all."""
+    whose: dict[str, set[str]] = {}
+    rows = [row for block in results.blocks for row in block.rows if row.kind != "retrain" and row.judged]
+    for row in rows:
+        for evaluation in (run.evaluation for run in row.runs if run.evaluation is not None):
+            for sentence in evaluation.claims:
+                whose.setdefault(sentence, set()).add(row.title)
+    titles = list(dict.fromkeys(row.title for row in rows))
+    said = [f"{_whom(titles, of)}{sentence}" for sentence, of in whose.items()]
     said.append(
         "“Inside the noise floor” is a statement about these numbers and this many retrained models, by a test that "
         "does tell the base model from them; it is no proof that nothing is left."
     )
     alone = "That says nothing about what another trained model would give; the noise floor does."
     return [*said, f"{spread(results)}." + (f" {alone}" if len(results.seeds) == 1 else "")]
+
+
+def _whom(titles: Sequence[str], of: Collection[str]) -> str:
+    """`A and B: `, `All but C: `, or nothing where it is all."""
+    others = [title for title in titles if title not in of]
+    if not others:
+        return ""
+    few = len(others) < len(of)
+    return f"All but {names(others)}: " if few else f"{names(title for title in titles if title in of)}: "
 
 
 def _made_on(machine: Mapping[str, Any]) -> str:

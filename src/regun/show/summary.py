@@ -34,7 +34,7 @@ def summarise(results: Results, block: Block) -> Summary:
         unranked = "No method has every run of the study without one that diverged, so none can be called the closest."
         return Summary(f"{unranked} What was measured is below.", (), notes)
     noise = block.floors.get(gap)
-    lead = [_closest(results, block, leaders, gap), _against_noise(leaders, gap, noise)]
+    lead = [_closest(results, block, leaders, gap), _against_noise(leaders, gap, noise), _by_parts(leaders, gap, noise)]
     lead += [_costs(leaders[0])] if len(leaders) == 1 else []
     facts = _facts(results, block, leaders, gap)
     return Summary(" ".join(sentence for sentence in lead if sentence), tuple(facts), notes)
@@ -61,7 +61,7 @@ def _closest(results: Results, block: Block, leaders: Sequence[Row], gap: str) -
     label, noise = results.metrics[gap].label, block.floors.get(gap)
     ranked, first = len(block.rankings[gap].order), leaders[0]
     value = _points(results, first, gap)
-    group = f"{ranked} methods" if ranked == len(block.methods) else f"the {ranked} methods that can be ranked"
+    group = f"{ranked} methods" if ranked == len(block.rivals) else f"the {ranked} methods that can be ranked"
     if len(leaders) > 1:
         titles = names(row.title for row in leaders)
         some = f"Of {group}, {titles} come closest to retraining and cannot be told apart"
@@ -126,6 +126,17 @@ def _against_noise(leaders: Sequence[Row], gap: str, noise: Floor | None) -> str
     return f"That is {VERDICTS[only].phrase}: {means[only]}."
 
 
+def _by_parts(leaders: Sequence[Row], gap: str, noise: Floor | None) -> str:
+    """Why a row is outside although its mean distance is not large; empty where none is."""
+    cells = [row.cells[gap] for row in leaders]
+    if noise is None or not any(cell.verdicts.get("outside") and cell.mean <= noise.limit for cell in cells):
+        return ""
+    return (
+        "A run is outside as soon as one part (an accuracy, the attack, the forgotten examples one by one) tells it "
+        "from a retrained model, even if the mean distance does not."
+    )
+
+
 def _stands(verdicts: Mapping[Verdict, int]) -> str:
     """`inside the noise floor in all 3 runs`, or how many runs are where."""
     runs, given = sum(verdicts.values()), {VERDICTS[name].phrase: n for name, n in verdicts.items() if n}
@@ -149,7 +160,7 @@ def _costs(row: Row) -> str:
 
 def _facts(results: Results, block: Block, leaders: Sequence[Row], gap: str) -> Iterator[tuple[str, str, str]]:
     noise, first = block.floors.get(gap), leaders[0]
-    of = f"of {many(len(block.methods), 'method')}"
+    of = f"of {many(len(block.rivals), 'method')}"
     if len(leaders) > 1:
         shown = names(row.title for row in leaders) if len(leaders) < 4 else many(len(leaders), "method")
         yield "Closest to retraining", shown, f"{of}, not to be told apart"

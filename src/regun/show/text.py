@@ -1,30 +1,63 @@
-"""Tables for a terminal: columns that line up."""
+"""Rows as text: lined up for a terminal, as Markdown, as CSV that a spreadsheet shows and does not run."""
 
+import csv
+import io
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns that line up: text to the left, numbers to the right.
 
-    >>> print(table(["name", "n"], [["a", "1"], ["b", "12"]]))
+    >>> print(table(["name", "n"], [["a", "1"], ["b", "12"], ["c", ""]]))
     name   n
     --------
     a      1
     b     12
+    c
     """
     cells = [[plain(cell) for cell in row] for row in (head, *rows)]
-    columns = [aligned(column) for column in zip(*cells, strict=True)]
+    columns = [_lined_up(column) for column in zip(*cells, strict=True)]
     lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
     return "\n".join([lines[0], "-" * min(120, max(map(width, lines))), *lines[1:]])
 
 
-def aligned(column: Sequence[str]) -> list[str]:
-    """A column's cells, the head first, at equal width: to the right if all below the head are numbers."""
-    full = max(map(width, column))
-    right = len(column) > 1 and all(map(_is_number, column[1:]))
-    room = [" " * (full - width(cell)) for cell in column]
-    return [gap + cell if right else cell + gap for cell, gap in zip(column, room, strict=True)]
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A pipe table of cells that are Markdown already: the first column to the left, numbers to the right.
+
+    >>> print(markdown_table(["", "n"], [["one", "1"]]))
+    |     | n |
+    | --- | ---: |
+    | one | 1 |
+    """
+    first = max(3, *(width(row[0]) for row in (head, *rows)))
+    rule = ["-" * first, *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join([padded(row[0], first), *row[1:]])} |" for row in (head, rule, *rows))
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV text; a text cell that a spreadsheet would run as a formula gets a leading apostrophe.
+
+    >>> csv_text(["name"], [["=1+1"]])
+    "name\\r\\n'=1+1\\r\\n"
+    """
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)  # with CRLF line ends it also quotes lone carriage returns
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([_safe(value) for value in row])
+    return out.getvalue()
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV text of plain rows: a column for every key, in order of appearance, empty where a row has none."""
+    head = list(dict.fromkeys(key for row in rows for key in row))
+    return csv_text(head, [[row.get(key) for key in head] for row in rows])
 
 
 def plain(text: str) -> str:
@@ -37,10 +70,35 @@ def one_line(text: str) -> str:
     return " ".join(plain(text).split())
 
 
+def markdown_text(text: str) -> str:
+    """Text of others as itself in Markdown: no markup, no HTML, no end of a cell."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text))
+
+
 def width(text: str) -> int:
     """Columns of a terminal that the text takes: wide letters take two, combining marks none."""
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
+def padded(text: str, room: int, *, right: bool = False) -> str:
+    """The text in that many columns of a terminal, at their left or right end."""
+    gap = " " * (room - width(text))
+    return gap + text if right else text + gap
+
+
+def _lined_up(column: Sequence[str]) -> list[str]:
+    """A column's cells, the head first, at equal width: to the right if what is below the head are numbers."""
+    room, below = max(map(width, column)), [cell for cell in column[1:] if cell]
+    right = bool(below) and all(map(_is_number, below))
+    return [padded(cell, room, right=right) for cell in column]
+
+
 def _is_number(text: str) -> bool:
-    return bool(text) and text.strip("-+±%., ").replace(",", "").replace(".", "", 1).split(" ")[0].isdigit()
+    return text.strip("-+±%., ").replace(",", "").replace(".", "", 1).split(" ")[0].isdigit()
+
+
+def _safe(value: Any) -> Any:
+    """Numbers stay numbers; text that starts like a formula, also behind spaces, is marked as text."""
+    if isinstance(value, str) and (value.startswith(_FORMULA_STARTS) or value.lstrip().startswith(_FORMULA_STARTS)):
+        return "'" + value
+    return value

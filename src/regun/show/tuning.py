@@ -3,18 +3,16 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regun.errors import RegunError
-from regun.show.look import ACCENT, COLOURS, MUTED, UNIT, label_of, look, save_figure
-from regun.show.numbers import fixed, pairs
+from regun.show.look import ACCENT, COLOURS, MUTED, UNIT, figure_bytes, label_of, look
+from regun.show.numbers import fixed, settings_text
 from regun.show.page import render
-from regun.show.spreadsheet import csv_text
 from regun.show.svg import Gallery
+from regun.show.text import csv_of
 from regun.tune.objectives import OBJECTIVES
 from regun.tune.outcome import Tuned
 from regun.tune.settings_file import format_settings
@@ -23,8 +21,8 @@ OTHER = COLOURS[1]
 HEAD = ("method", "default", "best", "trials", "settings", "")
 
 
-def write_report(folder: Path, found: Mapping[str, Tuned], request: str, about: str) -> list[Path]:
-    """Write tuned.toml, trials.csv, trials.json, report.html and three figures."""
+def tuning_files(found: Mapping[str, Tuned], request: str, about: str) -> dict[str, bytes]:
+    """Names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
     remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in found.items()}
     block = format_settings({request: {name: tuned.settings for name, tuned in found.items()}}, remarks)
     texts = {
@@ -33,14 +31,8 @@ def write_report(folder: Path, found: Mapping[str, Tuned], request: str, about: 
         "trials.json": json.dumps({name: tuned.to_json() for name, tuned in found.items()}, indent=1, allow_nan=False),
         "report.html": page(found, about, block),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8", newline="")
-        figures = [save_figure(draw(found), folder / f"{name}.svg") for name, (draw, _) in FIGURES.items()]
-    except OSError as fault:
-        raise RegunError(f"cannot write to {folder}: {fault.strerror or fault}. Name a folder you may write.") from None
-    return [*(folder / name for name in texts), *figures]
+    figures = {f"{name}.svg": figure_bytes(draw(found), ".svg") for name, (draw, _) in FIGURES.items()}
+    return {name: text.encode() for name, text in texts.items()} | figures
 
 
 def page(found: Mapping[str, Tuned], about: str, block: str) -> str:
@@ -73,7 +65,7 @@ def summary_rows(found: Mapping[str, Tuned]) -> list[list[str]]:
             fixed(tuned.default_score),
             fixed(tuned.best_score),
             str(len(tuned.trials)),
-            " ".join(f"{key}={text}" for key, text in pairs(tuned.settings)) or "-",
+            settings_text(tuned.settings) or "-",
             tuned.note or ("the default is kept" if tuned.best.number == 0 else ""),
         ]
         for name, tuned in found.items()
@@ -82,22 +74,13 @@ def summary_rows(found: Mapping[str, Tuned]) -> list[list[str]]:
 
 def trials_csv(found: Mapping[str, Tuned]) -> str:
     """All trials of several methods as one table; settings and parts a method does not have stay empty."""
-    rows = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
-    settings = list(dict.fromkeys(key for _, t in rows for key in t.values))
-    parts = list(dict.fromkeys(key for _, t in rows for key in t.parts))
     plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
-    return csv_text(
-        ["method", "trial", *settings, *plain, *parts],
-        (
-            [
-                name,
-                t.number,
-                *map(t.values.get, settings),
-                *(getattr(t, key) for key in plain),
-                *map(t.parts.get, parts),
-            ]
-            for name, t in rows
-        ),
+    trials = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
+    return csv_of(
+        [
+            {"method": name, "trial": t.number, **t.values, **{key: getattr(t, key) for key in plain}, **t.parts}
+            for name, t in trials
+        ]
     )
 
 

@@ -145,6 +145,7 @@ def _found(shop: Workshop, name: str, tasks: list[Judge], book: RelearnBook) -> 
         kind=kinds.get(name, "method"),
         runs=tuple(runs),
         planned=len(tasks),
+        beside=shop.study.entries().get(name) in shop.study.beside,
     )
 
 

@@ -59,7 +59,7 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
 
 def _with_settings(study: Study, found: Blocks) -> Study:
     """The study over those blocks of a settings file that are for its requests and methods."""
-    wanted = {*map(method_name, study.methods), *study.methods}
+    wanted = {*map(method_name, study.compared), *study.compared}
     fitting = {
         request: {method: block for method, block in blocks.items() if method in wanted}
         for request, blocks in found.items()
@@ -127,7 +127,7 @@ def refuse_bad(study: Study) -> None:
         lambda: study.budget_value,
         lambda: study.tuning,
         *(lambda text=text: study.request(text) for text in study.forget),
-        *(lambda m=m, f=f: study.resolve(m, f) for m in study.methods for f in study.forget),
+        *(lambda m=m, f=f: study.resolve(m, f) for m in study.compared for f in study.forget),
         lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
         *(lambda text=text: resolve_attack(text) for text in study.audit_attacks or ()),
         *(lambda text=text: resolve_metric(text) for text in study.audit_metrics),
@@ -158,7 +158,7 @@ def _untunable(study: Study) -> list[str]:
 
 def _strays(study: Study) -> list[str]:
     """Blocks and titles that belong to nothing in the study: a typing mistake would silently have no effect."""
-    names = {*map(method_name, study.methods), *study.methods}
+    names = {*map(method_name, study.compared), *study.compared}
     blocks = [(request, method) for request, found in study.settings.items() for method in found]
     problems = [
         f"settings.{request!r}.{method} is for no request and method of this study "

@@ -5,7 +5,8 @@ over seeds, `repeat_std` the pooled sample deviation over unlearning runs that s
 run by run, against the Retrain of the same seed, and then averaged.
 
 How rows are ranked: by |mean - Retrain's mean|; for gaps and divergences, where Retrain has 0, that is the mean. Only
-methods that have every seed and repeat of the study, and no diverged run, are ranked; a mark is given only where
+methods that have every seed and repeat of the study, and no diverged run, are ranked, and none of those that stand
+`beside` the others; a mark is given only where
 the lead over the next row is larger than two retrained models are apart on average. Otherwise the leaders cannot be
 told apart, and are named as such.
 """
@@ -105,6 +106,8 @@ class Row:
     runs: tuple[Run, ...]
     planned: int
     """How many runs there will be when the study is finished."""
+    beside: bool
+    """Whether it stands beside the others and takes no marks from them."""
     cells: Mapping[str, Cell]
     verdicts: Mapping[Verdict, int]
     """Runs by verdict on the main gap; empty without a noise floor."""
@@ -166,6 +169,11 @@ class Block:
     @property
     def methods(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.kind == "method")
+
+    @property
+    def rivals(self) -> tuple[Row, ...]:
+        """The methods that are ranked against each other: all but those that stand beside them."""
+        return tuple(row for row in self.methods if not row.beside)
 
     @property
     def main_gap(self) -> str | None:
@@ -247,6 +255,7 @@ class Found:
     kind: Kind
     runs: tuple[Run, ...]
     planned: int
+    beside: bool = False
 
 
 def block_of(forget: str, label: str, sizes: Mapping[str, int], found: Sequence[Found]) -> Block:
@@ -325,7 +334,7 @@ def _row(found: Found, costs: Mapping[str, float], retrained: Mapping[str, float
     shares = {what: 100.0 * value / retrained[what] for what, value in costs.items() if retrained.get(what)}
     cells = {name: _cell(values) for name, values in seen.items()}
     return Row(
-        **{name: getattr(found, name) for name in ("name", "title", "kind", "runs", "planned")},
+        **{name: getattr(found, name) for name in ("name", "title", "kind", "runs", "planned", "beside")},
         cells=cells,
         verdicts=verdicts,
         costs=costs,
@@ -391,7 +400,8 @@ def _floors(rows: Sequence[Row]) -> dict[str, Floor]:
 
 
 def _ranking(rows: Sequence[Row], name: str, floor: Floor | None) -> Ranking:
-    fair = [row for row in rows if row.kind == "method" and row.complete and not row.diverged and name in row.cells]
+    rivals = [row for row in rows if row.kind == "method" and not row.beside]
+    fair = [row for row in rivals if row.complete and not row.diverged and name in row.cells]
     whole = {row.name: row.cells[name] for row in fair if len(row.cells[name].seen) == row.planned}
     distances = {row: cell.distance for row, cell in whole.items()}
     known = {row: distance for row, distance in distances.items() if distance is not None}

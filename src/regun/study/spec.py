@@ -60,6 +60,7 @@ class Study:
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
+    beside: tuple[str, ...] = setting((), "further methods, which are judged alike and take no marks from the others")
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
         "method",
@@ -194,10 +195,16 @@ class Study:
         recipe = to_json(self.recipe_value)
         return {name: recipe[name] for name, default in own.items() if default == usual[name]}
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Every method, those beside the others last."""
+        return self.methods + self.beside
+
     def entries(self) -> dict[str, str]:
         """Unique row names to method texts: the text up to its first comma where that is enough."""
-        shorts = [method_name(text) for text in self.methods]
-        return {s if shorts.count(s) == 1 else text: text for s, text in zip(shorts, self.methods, strict=True)}
+        shorts = [method_name(text) for text in self.compared]
+        taken = {s for s in shorts if shorts.count(s) > 1} | {"retrain"}
+        return {text if s in taken else s: text for s, text in zip(shorts, self.compared, strict=True)}
 
     def title_of(self, name: str) -> str:
         """The row's title: the study's own, or the method's; what tells two rows of one method apart is added."""
@@ -225,7 +232,7 @@ class Study:
 
     def code(self) -> tuple[str, ...]:
         """Code of the user's that the study names, and that models of the store may therefore be built with."""
-        named = [self._model()[0], *(method_name(self._found(text)).partition("@")[0] for text in self.methods)]
+        named = [self._model()[0], *(method_name(self._found(text)).partition("@")[0] for text in self.compared)]
         return tuple(name for name in named if is_code(name))
 
     def _found(self, text: str) -> str:

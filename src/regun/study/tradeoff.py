@@ -48,8 +48,10 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     """
     if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
         raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")
-    texts = [swept for text in study.methods for swept in _swept(study, text, weights)]
-    return replace(study, name=f"{study.name}-tradeoff", methods=tuple(texts), titles={}, tune={}, relearn=False)
+    texts = [swept for text in study.compared for swept in _swept(study, text, weights)]
+    return replace(
+        study, name=f"{study.name}-tradeoff", methods=tuple(texts), beside=(), titles={}, tune={}, relearn=False
+    )
 
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:

@@ -1,0 +1,65 @@
+"""`regun tradeoff`."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from regun.cli.terminal import emit, write
+from regun.cli.workshop import SWEEP, carried_out, chosen, folder_of, open_workshop
+from regun.errors import RegunError, SettingsError
+from regun.show.numbers import fixed
+from regun.show.text import table
+from regun.study import Study, Workshop
+from regun.study.collect import collect
+from regun.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
+
+
+def run(args: argparse.Namespace) -> int:
+    """The sweep of w and its figure."""
+    from regun.show.files import figure_files  # brings matplotlib, which bad arguments need not wait for
+
+    study = chosen(args)
+    weights = _weights(args.w) if args.w else WEIGHTS
+    before = open_workshop(args, study)
+    if study.tune:
+        study = _frozen(args, before)
+    swept, out = before.beside(sweep(study, weights)), folder_of(args, before)
+    ran = carried_out(args, swept, out)
+    write(out / SWEEP, json.dumps({"weights": list(weights)}))
+    found = tradeoffs(collect(swept, ran.failed), study, weights)
+    paths = [write(out / name, content) for name, content in figure_files(found).items()]
+    if args.json:
+        emit({"tradeoffs": [asdict(t) for t in found], "files": [str(p) for p in paths], "failed": ran.failed})
+    else:
+        _print(found)
+        print("\n" + "\n".join(str(path) for path in paths))
+    return 1 if ran.failed else 0
+
+
+def _frozen(args: argparse.Namespace, shop: Workshop) -> Study:
+    """The study with its tuned settings, which must have been searched."""
+    waiting = [task.label for task in shop.plan.tasks.values() if task.kind == "tune" and not shop.done(task)]
+    if waiting:
+        raise RegunError(
+            f"{len(waiting)} searches of this study are not over (the first is {waiting[0]}); "
+            f"run `regun study run {args.study}` first."
+        )
+    return shop.frozen()
+
+
+def _weights(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError([f"--w is {text!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
+
+
+def _print(found: Sequence[TradeOff]) -> None:
+    for one in found:
+        points = [("Retrain", one.retrain), ("Base", one.base)]
+        points += [(title, p) for title, curve in one.curves.items() for p in curve]
+        points += list(one.fixed.items())
+        rows = [[t, "" if p.w is None else f"{p.w:g}", fixed(p.utility), fixed(p.forgetting)] for t, p in points]
+        print(f"forget {one.label}")
+        print(table(["method", "w", "test acc.", "RMIA AUC"], rows) + "\n")

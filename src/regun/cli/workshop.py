@@ -1,0 +1,145 @@
+"""A study as the arguments choose it: its workshop, carrying it out with progress, and the files it leaves."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regun.cli.options import Problems, read_device, use_threads
+from regun.cli.progress import StudyProgress
+from regun.cli.terminal import write
+from regun.errors import SettingsError
+from regun.runs.setup import split_requests
+from regun.show.formats import render
+from regun.study import Results, Study, Workplace, Workshop
+from regun.study.asked import request_label
+from regun.study.closeup import Closeup
+from regun.study.collect import closeup, collect, searches
+from regun.study.engines import Engine, InProcess, Processes
+from regun.study.on_ray import OnRay
+from regun.study.reading import read_study, refuse_bad
+from regun.study.run import Ran, carry_out
+from regun.study.tracking import Tracking, open_trackers
+from regun.study.tradeoff import TradeOff, sweep, tradeoffs
+from regun.tune import Tuned
+from regun.tune.settings_file import format_settings
+
+SWEEP = "sweep.json"
+"""In a study's folder: which weights `regun tradeoff` has swept."""
+
+
+def chosen(args: argparse.Namespace) -> Study:
+    """The study, or the part of it that --seeds and --forget choose."""
+    study, problems = read_study(args.study), Problems()
+    if args.seeds:
+        picked = problems.attempt(lambda: tuple(_seed(text) for text in args.seeds.split(",")))
+        study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
+    if args.forget:
+        texts = split_requests(args.forget)
+        study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
+    problems.attempt(lambda: refuse_bad(study))
+    problems.stop_if_any()
+    return study
+
+
+def open_workshop(args: argparse.Namespace, study: Study | None = None) -> Workshop:
+    """The study (default: the chosen one) with data, store and device as the arguments name them."""
+    wanted, device = study or chosen(args), read_device(args.device)
+    place = Workplace(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
+    return Workshop(wanted, place)
+
+
+def folder_of(args: argparse.Namespace, shop: Workshop) -> Path:
+    """Where the study's files go."""
+    return Path(args.folder) if args.folder else Path(args.store) / "studies" / shop.study.name
+
+
+def carried_out(args: argparse.Namespace, shop: Workshop, out: Path) -> Ran:
+    """Run the study on the engine of the arguments, with progress for people and its numbers streaming to `out`."""
+    engine = _engine(args, shop)
+    names = args.track.split(",") if args.track else ()
+    tracking = Tracking(shop, out, open_trackers(names, shop.study.name, out))
+    progress = StudyProgress(shop.plan, quiet=args.quiet)
+
+    def listen(event: Mapping[str, Any]) -> None:
+        tracking(event)
+        progress(event)
+
+    try:
+        return carry_out(shop, engine, listen)
+    finally:
+        tracking.close()
+        progress.close()
+
+
+def finish(shop: Workshop, ran: Ran, out: Path, *, as_json: bool) -> int:
+    """Write everything, show the table, and say whether the study is whole."""
+    results = collect(shop, ran.failed)
+    paths = write_all(shop, results, out)
+    if as_json:
+        print(render(results, "json"), end="")
+    else:
+        print(render(results))
+        print_failed(ran.failed)
+        print(f"report   {paths[0]}\nfigure   {next((p for p in paths if p.suffix == '.svg'), 'none yet')}")
+        print(f"tables   {', '.join(p.name for p in paths if p.stem in ('table', 'rows'))} in {out}")
+    return 1 if ran.failed or results.missing else 0
+
+
+def print_failed(failed: Mapping[str, str]) -> None:
+    for task, reason in failed.items():
+        print(f"FAILED {task}: {reason}")
+
+
+def write_all(shop: Workshop, results: Results, out: Path) -> list[Path]:
+    """Report, tables, figures and, if the study tuned, the settings found; the report first."""
+    from regun.show.files import study_files  # brings matplotlib, which plans and tables do not need
+
+    files = study_files(results, *shown_with(shop, results, out))
+    if shop.study.tune:
+        files["tuned.toml"] = format_settings(shop.frozen().settings).encode()
+    return [write(out / name, content) for name, content in files.items()]
+
+
+def shown_with(
+    shop: Workshop, results: Results, out: Path
+) -> tuple[list[Closeup], list[TradeOff], list[tuple[str, Mapping[str, Tuned]]]]:
+    """What the report shows besides results: close-ups, trade-offs (those of an earlier sweep, if whole), searches."""
+    closeups = [found for forget in shop.study.forget if (found := closeup(shop, forget)) is not None]
+    found = [(request_label(forget), searches(shop, forget)) for forget in shop.study.forget]
+    return closeups, _swept_before(shop, out) or tradeoffs(results), [one for one in found if one[1]]
+
+
+def _swept_before(shop: Workshop, out: Path) -> list[TradeOff]:
+    if not (out / SWEEP).is_file():
+        return []
+    weights: list[float] = json.loads((out / SWEEP).read_text())["weights"]
+    study = shop.frozen()
+    swept = shop.beside(sweep(study, weights))
+    done = all(swept.done(task) for task in swept.plan.tasks.values())
+    return tradeoffs(collect(swept), study, weights) if done else []
+
+
+def _engine(args: argparse.Namespace, shop: Workshop) -> Engine:
+    threads = args.threads or shop.study.threads
+    if args.engine == "ray":
+        return OnRay(shop, args.address, args.workers, threads)
+    if args.address:
+        raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
+    workers = 1 if args.workers is None else int(args.workers)
+    if workers < 1:
+        raise SettingsError([f"--workers is {workers}; give at least 1."])
+    if not args.silence_minutes > 0:
+        raise SettingsError([f"--silence-minutes is {args.silence_minutes}; give a number above 0."])
+    if workers == 1:
+        use_threads(threads)
+        return InProcess(shop)
+    return Processes(shop, workers, threads, 60 * args.silence_minutes)
+
+
+def _seed(text: str) -> int:
+    if not (text.strip().isdecimal() and len(text) < 10):
+        raise SettingsError([f"--seeds holds {text[:20]!r}; give whole numbers, as in 0,1,2."])
+    return int(text)

@@ -1,0 +1,119 @@
+"""Every committed table follows from its rows: means, deviations, gaps, marks and floors are computed again."""
+
+import csv
+import json
+import re
+import statistics
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from regun.study.reading import read_study
+
+RESULTS = Path(__file__).parent.parent / "results"
+FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.csv"))
+HEADS = {
+    "Retain acc.": "retain_acc",
+    "Forget acc.": "forget_acc",
+    "Test acc.": "test_acc",
+    "SMIA AUC": "smia_auc",
+    "RMIA AUC": "rmia_auc",
+    "Gap RFTP": "gap_rftp",
+    "Gap TP": "gap_tp",
+}
+Values = dict[int, list[float]]
+
+
+def plain(cell: str) -> str:
+    return cell.replace("*", "").strip()
+
+
+def tables(folder: Path) -> list[dict[str, dict[str, str]]]:
+    """Of every request: row title to column to what stands there."""
+    found: list[dict[str, dict[str, str]]] = []
+    heads: list[str] = []
+    for line in (folder / "table.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells and cells[0] == "":
+            heads = cells
+            found.append({})
+        elif cells and not set(cells[0]) <= {"-", " "}:
+            found[-1][plain(cells[0])] = dict(zip(heads[1:], cells[1:], strict=True))
+    return found
+
+
+def rows(folder: Path) -> dict[str, dict[str, dict[str, Values]]]:
+    """Request, title, number: its values by seed."""
+    found: dict[str, dict[str, dict[str, Values]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name in HEADS.values():
+                if row[name]:
+                    seeds = found[row["forget"]][row["title"]][name]
+                    seeds.setdefault(int(row["seed"]), []).append(float(row[name]))
+    return found
+
+
+def shown(values: Values) -> tuple[str, str | None]:
+    """Mean over seeds of the means over repeats, and the deviation over seeds, as a table prints them."""
+    means = [statistics.fmean(some) for some in values.values()]
+    return f"{statistics.fmean(means):.2f}", f"{statistics.stdev(means):.2f}" if len(means) > 1 else None
+
+
+def test_there_are_results():
+    assert FOLDERS, "results/ holds no study"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_every_cell_of_the_table_follows_from_the_rows(folder: Path):
+    checked = 0
+    for request, table in zip(rows(folder).values(), tables(folder), strict=True):
+        for title, numbers in request.items():
+            for head, name in HEADS.items():
+                if title == "Retrain" and name.startswith("gap"):
+                    continue  # its distance to itself, by definition 0
+                text = table[title][head]
+                mean, deviation = shown(numbers[name])
+                assert re.match(r"-?[\d.]+", plain(text)).group() == mean, (title, head)
+                if deviation is not None:
+                    assert re.search(r"± ([\d.]+)", text).group(1) == deviation, (title, head)
+                checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_gaps_are_the_mean_distance_of_four_numbers_run_by_run(folder: Path):
+    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+        all_rows = list(csv.DictReader(file))
+    truth = {(row["forget"], row["seed"]): row for row in all_rows if row["kind"] == "retrain"}
+    for row in all_rows:
+        if row["kind"] != "retrain" and row["gap_rftp"]:
+            own = truth[row["forget"], row["seed"]]
+            parts = ("retain_acc", "forget_acc", "test_acc", "rmia_auc")
+            gap = statistics.fmean(abs(float(row[name]) - float(own[name])) for name in parts)
+            assert float(row["gap_rftp"]) == pytest.approx(gap, abs=1e-6)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_marks_are_leads_beyond_the_noise_floor_among_rivals(folder: Path):
+    floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
+    study = read_study(str(folder / "study.toml"))
+    aside = {study.title_of(name) for name, text in study.entries().items() if text in study.beside}
+    for (forget, request), table in zip(rows(folder).items(), tables(folder), strict=True):
+        assert plain(table["noise floor"]["Gap RFTP"]).startswith(f"{floors[forget]['gap_rftp']['mean']:.2f}")
+        rivals = {t: float(shown(n["gap_rftp"])[0]) for t, n in request.items() if t not in {"Retrain", "Base", *aside}}
+        (first, least), (_, next_least) = sorted(rivals.items(), key=lambda pair: pair[1])[:2]
+        marked = [title for title, cells in table.items() if cells["Gap RFTP"].startswith("**")]
+        lead = next_least - least - floors[forget]["gap_rftp"]["mean"]
+        if abs(lead) > 0.02:  # what rounding leaves
+            assert marked == ([first] if lead > 0 else [])
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_results_are_small_whole_and_say_where_they_come_from(folder: Path):
+    told = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    assert told["missing"] == []
+    assert {"torch", "regun"} <= told["versions"].keys()
+    assert {"processor", "instructions"} <= told["machine"].keys()
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
