@@ -62,4 +62,3 @@ def test_an_audit_without_memory_keeps_what_it_has_and_goes_on(
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["numbers"]["forget_acc"]
     assert kept <= {a.key for a in store.artefacts("signals")}
-

@@ -165,6 +165,17 @@ def test_differences_that_are_rounding_decide_nothing():
     assert {part.p_after for part in found.parts} == {1.0}
 
 
+def test_shares_are_said_as_people_say_them():
+    """Estimates below none, which noise makes, are none."""
+    world = World(3, 40)
+    never, base = world.models(3), said(world.odds(1.0))
+    for seed in range(6):
+        found = influence(said(world.odds()), base, never, seed=seed)
+        assert "-" not in found.why.split("(p =")[0].replace("half-way", "")
+        if found.answer == "forgotten" and found.share.value <= 0:
+            assert found.why.startswith("None of the influence of the 40 forgotten records is left, at most ")
+
+
 def test_large_sets_take_seconds_and_little_memory():
     world = World(5, 20_000, retain=10, unseen={"test": 200_000})
     found = influence(world.model(), world.model(1.0), world.models(1))

@@ -218,17 +218,15 @@ def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
         ("the forgotten record", "it", "is") if one else (f"the {records} forgotten records", "them", "are")
     )
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
-    share, low, high = (f"{round(v)} %" for v in (part.share.value, part.share.low or 0.0, part.share.high or 0.0))
+    share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
+    left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
     known = part.p_before < CHANCE / looks and part.before.value > 0
     if answer == "forgotten":
-        return (
-            f"About {share} of the influence of {who} is left, at most {high}, and the model treats {them} like {like} "
-            f"(p = {part.p_after:.2g})."
-        )
+        return f"{left}, and the model treats {them} like {like} (p = {part.p_after:.2g})."
     if answer in ("remembered", "over-forgotten"):
         side = "surer" if answer == "remembered" else "less sure"
-        left = f"; about {share} of the influence is left" if known else ""
-        return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){left}."
+        rest = f"; about {share} % of the influence is left" if known and share else ""
+        return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){rest}."
     if not known:
         return (
             f"Already the model before unlearning treated {who} like {like} (p = {part.p_before:.2g}), so nothing can "
@@ -236,7 +234,10 @@ def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
         )
     if part.answer == "forgotten":
         return (
-            f"About {share} of the influence of {who} is left, at most {high}; but no record lost half of the "
-            "confidence in its label, so a model that is half-way to a retrained one cannot be ruled out."
+            f"{left}; but no record lost half of the confidence in its label, so a model that is half-way to a "
+            "retrained one cannot be ruled out."
         )
-    return f"Between {low} and {high} of the influence of {who} may be left: too little is known to call it forgotten."
+    least = f"{low} %" if low else "none"
+    return (
+        f"Between {least} and {high} % of the influence of {who} may be left: too little is known to call it forgotten."
+    )
