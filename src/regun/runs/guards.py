@@ -126,7 +126,7 @@ class Guard:
         elif steps < FEW_STEPS:
             yield (
                 f"{method.title} ran {steps} step{'s' if steps > 1 else ''}: too few for the retain examples to repair "
-                f"what forgetting breaks. Take more (epochs, or budget=regun.Budget(steps=300), --budget steps=300), or "
+                "what forgetting breaks. Take more (epochs, or budget=regun.Budget(steps=300), --budget steps=300), or "
                 "method='auto'."
             )
 
