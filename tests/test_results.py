@@ -82,6 +82,14 @@ def test_every_cell_of_the_table_follows_from_the_rows(folder: Path):
     assert checked > 30
 
 
+def test_the_table_of_the_readme_is_that_of_the_demo():
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    table = tables(RESULTS / "digits")[0]
+    for title in table.keys() - {"noise floor", "Retrain"}:
+        shown = [table[title][head] for head in ("Retain acc.", "Forget acc.", "Test acc.", "RMIA AUC", "Gap RFTP")]
+        assert f"| {' | '.join(shown)} |" in readme, title
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_gaps_are_the_mean_distance_of_four_numbers_run_by_run(folder: Path):
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:

@@ -108,7 +108,7 @@ def test_work_is_the_sum_and_needs_are_joined() -> None:
     assert config.method("hard")[1].w == 0.7
     salun, teacher = (config.method(part) for part in ("easy", "hard"))
     expected = salun[0].planned(salun[1], 30, 200) + teacher[0].planned(teacher[1], 10, 200)
-    assert rum.work(config, 40, 200) == expected
+    assert rum.work(config, 40, 200, None) == expected
     method = get_method("rum")
     assert not method.needs_of(config).heldout
     assert method.needs_of(config).fresh_model

@@ -9,7 +9,7 @@ from torch.nn import functional
 from trials import Watched, ce, gradient, plain_net, run
 
 from regun.errors import DivergedError, RegunError, SettingsError
-from regun.methods import get_method, read_method, regun
+from regun.methods import Work, get_method, read_method, regun
 from regun.methods._fresh import fresh_model, shrink_towards
 from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teacher
 from regun.training.forward import eval_logits
@@ -48,7 +48,7 @@ def test_a_teacher_is_a_fresh_model_trained_on_the_retain_set() -> None:
     config = regun.Config(target="teacher", teacher_share=0.5)
     watched = Watched(blobs())
     job = job_for(mlp(), watched, recipe=recipe)
-    teacher = train_teacher(job, config, regun.work(config, 1, 1))
+    teacher = train_teacher(job, config, regun.work(config, 1, 1, None))
     assert watched.seen == watched.trained == set(job.indices("retain"))
     by_hand = job_for(mlp(), blobs())
     twin = job_for(fresh_model(by_hand, "teacher"), blobs(), seed=by_hand.derive("teacher"))
@@ -63,7 +63,7 @@ def test_a_teacher_is_a_fresh_model_trained_on_the_retain_set() -> None:
 
 def test_a_teacher_does_not_depend_on_what_the_base_learned() -> None:
     config = regun.Config(**FEW)
-    teachers = [train_teacher(job_for(mlp(seed=s), blobs()), config, regun.work(config, 1, 1)) for s in (0, 1)]
+    teachers = [train_teacher(job_for(mlp(seed=s), blobs()), config, regun.work(config, 1, 1, None)) for s in (0, 1)]
     assert same_state(*teachers)
 
 
@@ -202,3 +202,15 @@ def test_the_teacher_s_answers_lower_the_divergence_to_it() -> None:
         return float(functional.kl_div(net(x).log_softmax(1), oracle(x).softmax(1), reduction="batchmean").detach())
 
     assert far(job.model) < far(model)
+
+
+def test_a_plan_counts_a_teacher_by_the_recipe_of_the_base() -> None:
+    """A quarter of 16 epochs over 200 examples in batches of 64: 4 times 4 steps before the distillation."""
+    method = get_method("regun")
+    alone = method.planned(method.configure({}, "wide_retain"), 32, 200)
+    config = method.configure({}, "teacher")
+    assert alone is not None
+    planned = method.planned(config, 32, 200, recipe=Recipe(epochs=16, batch_size=64))
+    assert planned == alone + Work(16, 800)
+    usual = method.planned(config, 32, 200)  # as if no recipe came: a quarter of 40
+    assert usual == alone + Work(40, 2000)

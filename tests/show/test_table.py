@@ -306,5 +306,5 @@ def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
     assert marks(whole, "gap_rftp") == marks(without, "gap_rftp") == {"near": "best", "far": "second"}
     assert row(whole, "nearest").cells["gap_rftp"].mean == 0.1
     assert row(whole, "nearest").verdicts == {"inside": 1, "cannot tell": 0, "outside": 0}
-    assert "Beside the others, of whom they take no marks: Nearest." in said(whole)
+    assert "Beside the others, from whom they take no marks: Nearest." in said(whole)
     assert "Beside the others" not in said(without)

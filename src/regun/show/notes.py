@@ -45,7 +45,7 @@ def of_block(results: Results, block: Block, heads: Mapping[str, str]) -> Iterat
     yield from unmarked(block, heads)
     beside = [row.title for row in block.methods if row.beside]
     if beside:
-        yield f"Beside the others, of whom they take no marks: {names(beside)}."
+        yield f"Beside the others, from whom they take no marks: {names(beside)}."
     if "verdict" in heads:
         yield from powerless(block)
         yield from farthest(block)
