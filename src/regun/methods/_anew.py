@@ -13,7 +13,7 @@ from torch.nn import functional
 from regun.data.examples import Indices
 from regun.errors import RegunError
 from regun.methods._contract import Work
-from regun.methods._fresh import fresh_model
+from regun.methods._fresh import draw_anew, fresh_model
 from regun.seeds import generator, isolated
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Epoch, Job, frozen_copy
@@ -107,10 +107,7 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
             parameter.copy_(flat[torch.randperm(len(flat), generator=draw).to(flat.device)].view_as(parameter))
     kept = {name: p.detach().clone() for name, p in made.named_parameters() if not p.requires_grad}
     with isolated(seed):
-        for layer in made.modules():
-            own_reset = getattr(layer, "reset_parameters", None)
-            if callable(own_reset):
-                own_reset()
+        draw_anew(made)
     with torch.no_grad():
         for name, value in kept.items():
             made.get_parameter(name).copy_(value)

@@ -43,11 +43,7 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
         for value in values.values():
             value.fill_(math.nan)  # so that what no layer draws anew shows, and cannot be the trained value
     with isolated(seed):
-        for module in fresh.modules():
-            own_reset = getattr(module, "reset_parameters", None)
-            if callable(own_reset):
-                own_reset()
-        _reset_adapters(fresh)
+        draw_anew(fresh)
     with torch.no_grad():
         for name, value in saved.items():
             kept[name].copy_(value)
@@ -73,6 +69,36 @@ def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
 def is_norm(layer: nn.Module) -> bool:
     """Whether a layer normalises; by its name, since models bring their own kinds (RMSNorm and the like)."""
     return "norm" in type(layer).__name__.lower() and not list(layer.children())
+
+
+def draw_anew(model: nn.Module) -> None:
+    """Every layer draws its weights as when it was made; then whole models that have rules of their own for that."""
+    for layer in model.modules():
+        own_reset = getattr(layer, "reset_parameters", None)
+        if callable(own_reset):
+            own_reset()
+    _reset_by_model(model)
+    _reset_adapters(model)
+
+
+def _reset_by_model(model: nn.Module) -> None:
+    """Models of the package transformers draw other weights than their layers would: embeddings fifty times smaller."""
+    done: set[nn.Module] = set()
+    for whole in model.modules():
+        rule = getattr(whole, "_init_weights", None)
+        if callable(rule) and whole not in done:
+            parts = list(whole.modules())
+            for part in reversed(parts):
+                _forget_flags(part)
+                rule(part)
+            done.update(parts)
+
+
+def _forget_flags(part: nn.Module) -> None:
+    """What the package marks as drawn already it would not draw again."""
+    for marked in (part, *part.parameters(recurse=False), *part.buffers(recurse=False)):
+        if hasattr(marked, "_is_hf_initialized"):
+            delattr(marked, "_is_hf_initialized")
 
 
 def _reset_adapters(model: nn.Module) -> None:
