@@ -11,6 +11,7 @@ from regun.errors import SettingsError
 from regun.study.collect import collect
 from regun.study.plan import plan_study
 from regun.study.power import Power, powers, retrained_only
+from regun.study.reading import read_study
 from regun.study.workshop import Workplace, Workshop
 
 
@@ -51,6 +52,11 @@ def test_only_base_and_retrained_models_are_made_and_under_the_ids_of_the_study(
     assert set(part.tasks) < set(shop.plan.tasks)
     assert part.counts()["train"] == 2 * (1 + 2 * (1 + 2))
     assert part.counts()["evaluate"] == 2 * 2 * 2
+
+
+def test_no_method_runs_not_even_one_beside_the_others() -> None:
+    study = retrained_only(read_study("resnet18-cifar10-small"))
+    assert study.entries() == {}
 
 
 def test_a_study_finds_all_that_its_power_took(store: Path) -> None:
