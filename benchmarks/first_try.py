@@ -274,7 +274,8 @@ def overview(found: list[dict[str, Any]]) -> str:
         if not rows:
             continue
         test = [row["test_acc"] - truth[key(row)[:3]]["test_acc"] for row in rows]
-        inside = sum(row["gap"] <= row["limit"] for row in rows)
+        known = [row for row in rows if row["limit"]]  # a second retrained model may leave too few to know the limit
+        inside = sum(row["gap"] <= row["limit"] for row in known)
         worse = sum(row["gap"] > base[key(row)[:3]]["gap"] + 1e-9 for row in rows)
         back = [abs(row[BACK] - truth[key(row)[:3]][BACK]) for row in rows]
         cells = [
@@ -282,7 +283,7 @@ def overview(found: list[dict[str, Any]]) -> str:
             str(len(rows)),
             f"{statistics.mean(test):+.1f}",
             f"{min(test):+.1f}",
-            f"{inside} ({inside / len(rows):.0%})",
+            f"{inside} of {len(known)}",
         ]
         cells += [f"{statistics.mean(row['gap'] for row in rows):.1f}", str(worse), f"{statistics.mean(back):.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
