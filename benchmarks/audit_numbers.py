@@ -5,22 +5,26 @@
 
 Sizes are those of CIFAR-100 with a tenth forgotten: 40,000 retain, 4,500 forget, 10,000 test, 4,500 val and 5,000
 held-out examples; one audited model, the one before it, Retrain and the references. Limits: 10 seconds and 2 GB. With
---examples, sets of that many in the same proportions; the limit is then on what the audit adds to what the models said:
-1.5 kB an example, however many classes there are.
+--examples, sets of that many in the same proportions; the limit is then 1.5 kB of memory an example beside what the
+program takes without any, however many classes there are, since what the models said lies in files. Memory is what the program holds of its own (RssAnon); pages
+of files that happen to be in memory are the system's to drop.
 """
 
 import argparse
-import resource
 import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
 from regun.evaluate import Signals, evaluate
 from regun.evaluate.intervals import bootstrap_contrast
 from regun.evaluate.roc import Contrast
+from regun.evaluate.signals import LogProbs
 
 SIZES = {"retain": 40_000, "forget": 4_500, "test": 10_000, "val": 4_500, "heldout": 5_000}
+BATCH = 10_000
 LIMIT_SECONDS, LIMIT_GIGABYTES, LIMIT_KILOBYTES = 10.0, 2.0, 1.5
 
 
@@ -29,17 +33,37 @@ def make_model(seed: int, classes: int, members: tuple[str, ...], scale: float =
     model: dict[str, Signals] = {}
     for number, (split, usual) in enumerate(SIZES.items()):
         size = round(scale * usual)
-        shared, own = np.random.default_rng(number), np.random.default_rng([seed, number])
-        labels = shared.integers(0, classes, size)
-        logits = shared.standard_normal((size, classes), dtype=np.float32)
-        logits += np.float32(0.5) * own.standard_normal((size, classes), dtype=np.float32)
-        logits[np.arange(size), labels] += shared.normal(4.0, 2.0, size) + (4.0 if split in members else 0.0)
-        model[split] = Signals.from_logits(logits, labels, np.arange(size))
+        said, labels = LogProbs(size, classes), np.empty(size, np.int64)
+        for first in range(0, size, BATCH):
+            rows = slice(first, min(first + BATCH, size))
+            n = rows.stop - first
+            shared, own = np.random.default_rng([number, first]), np.random.default_rng([seed, number, first])
+            labels[rows] = shared.integers(0, classes, n)
+            logits = shared.standard_normal((n, classes), dtype=np.float32)
+            logits += np.float32(0.5) * own.standard_normal((n, classes), dtype=np.float32)
+            logits[np.arange(n), labels[rows]] += shared.normal(4.0, 2.0, n) + (4.0 if split in members else 0.0)
+            said.add(logits)
+        model[split] = Signals(said.values, labels, np.arange(size))
     return model
 
 
-def peak_gigabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+class Memory(threading.Thread):
+    """The most memory of its own that the program held, looked at every 10 milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0.0
+
+    def run(self) -> None:
+        while True:
+            self.peak = max(self.peak, held())
+            time.sleep(0.01)
+
+
+def held() -> float:
+    """Gigabytes of memory that no file stands behind."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) / 1024**2
 
 
 def main() -> int:
@@ -51,6 +75,7 @@ def main() -> int:
     args = parser.parse_args()
     scale = args.examples / sum(SIZES.values()) if args.examples else 1.0
 
+    empty = held()
     rng = np.random.default_rng(0)
     contrast = Contrast.of(rng.normal(0.3, 1.0, 5_000), rng.normal(0.0, 1.0, 5_000))
     start = time.perf_counter()
@@ -59,17 +84,19 @@ def main() -> int:
 
     retrains = [make_model(seed, args.classes, ("retain",), scale) for seed in range(args.references + 1)]
     target, before = (make_model(seed, args.classes, ("retain", "forget"), scale) for seed in (98, 99))
-    inputs, one = peak_gigabytes(), sum(signals.log_probs.nbytes for signals in target.values()) / 1024**3
+    said = len([*retrains, target, before]) * sum(signals.log_probs.nbytes for signals in target.values()) / 1024**3
+    memory, start_held = Memory(), held()
+    memory.start()
     start, start_cpu = time.perf_counter(), time.process_time()
     found = evaluate(target, retrains[0], retrains[1:], before=before, bootstrap=args.bootstrap)
-    seconds, cpu, peak = time.perf_counter() - start, time.process_time() - start_cpu, peak_gigabytes()
+    seconds, cpu, peak = time.perf_counter() - start, time.process_time() - start_cpu, memory.peak
     print(f"{len(found.numbers)} numbers, {len(found.attacks)} attacks, {len(found.gaps)} gaps: {found.verdict}")
     print(f"seconds after the forward passes: {seconds:.2f} (limit {LIMIT_SECONDS:.0f}), processor {cpu:.2f}")
-    print(f"peak memory: {peak:.2f} GB (limit {LIMIT_GIGABYTES:.0f}), of which before the audit: {inputs:.2f} GB")
-    added = (peak - inputs) * 1024**2 / (scale * sum(SIZES.values()))
-    print(f"added by the audit: {added:.2f} kB an example (limit {LIMIT_KILOBYTES}); what one model said: {one:.2f} GB")
+    print(f"memory: {peak:.2f} GB (limit {LIMIT_GIGABYTES:.0f}), of which before the audit: {start_held:.2f} GB")
+    each = (peak - empty) * 1024**2 / (scale * sum(SIZES.values()))
+    print(f"memory an example: {each:.2f} kB (limit {LIMIT_KILOBYTES}); what the models said: {said:.2f} GB")
     if args.examples:
-        return int(added > LIMIT_KILOBYTES)
+        return int(each > LIMIT_KILOBYTES)
     return int(seconds > LIMIT_SECONDS or peak > LIMIT_GIGABYTES)
 
 

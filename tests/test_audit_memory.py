@@ -1,14 +1,27 @@
-"""An audit that runs out of memory in the middle: said in words, nothing spoilt, and the same command goes on."""
+"""Audits and memory: what models said lies in files, and running out of memory is said and spoils nothing."""
 
+import errno
 import json
+import os
+import tempfile
+import tracemalloc
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import regun.runs.audit as audits
 from regun.cli import main
-from regun.store import Store
+from regun.data.tensors import TensorExamples
+from regun.errors import AuditError, NotFiniteError
+from regun.evaluate import Signals, evaluate
+from regun.evaluate.signals import LogProbs
+from regun.runs.signals import signals_of, signals_of_each
+from regun.store import Made, Store
 
 TINY = ["--data", "digits,limit=400,test_limit=50", "--threads", "1", "--quiet"]
 TRAIN = ["train", *TINY, "--recipe", "digits,epochs=1"]
@@ -62,3 +75,89 @@ def test_an_audit_without_memory_keeps_what_it_has_and_goes_on(
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["numbers"]["forget_acc"]
     assert kept <= {a.key for a in store.artefacts("signals")}
+
+
+# ------------------------------------------------------------------------------------- what models said lies in files
+
+CLASSES, SIZE = 2_000, 6_000
+WHOLE = 8 * CLASSES * SIZE
+"""Bytes of what one model said: 96 MB."""
+
+
+@contextmanager
+def little_memory() -> Generator[None]:
+    """Inside, NumPy and Python hold no more than a quarter of what one model said."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < WHOLE / 4
+
+
+@pytest.fixture(scope="module")
+def examples() -> TensorExamples:
+    rng = np.random.default_rng(0)
+    return TensorExamples(torch.rand(SIZE, 4), rng.integers(0, CLASSES, SIZE), CLASSES)
+
+
+def model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(4, CLASSES)
+
+
+def test_what_models_say_of_many_examples_is_not_held_in_memory(examples: TensorExamples) -> None:
+    parts = {"forget": np.arange(2_000), "test": np.arange(2_000, SIZE)}
+    there = set(os.listdir(tempfile.gettempdir()))
+    with little_memory():
+        said = {name: signals_of_each([model(n) for n in range(4)], examples, rows) for name, rows in parts.items()}
+        ours, before, *others = ({name: all_said[n] for name, all_said in said.items()} for n in range(4))
+        found = evaluate(ours, others[0], others[1:], before=before, bootstrap=20)
+    assert found.numbers["test_acc"].value < 5
+    assert not {name for name in set(os.listdir(tempfile.gettempdir())) - there if "regun" in name}
+
+
+def test_what_lies_in_a_file_is_the_same_to_the_last_bit(examples: TensorExamples) -> None:
+    small, large = np.arange(10), np.arange(SIZE)
+    few, many = (signals_of(model(0), examples, rows) for rows in (small, large))
+    np.testing.assert_allclose(few.log_probs, many.log_probs[:10], rtol=1e-5)  # torch rounds batches differently
+    logits = np.random.default_rng(0).normal(0, 9, (SIZE, 100))
+    in_parts = LogProbs(*logits.shape)
+    for part in np.split(logits, [1, 7, 3_000]):
+        in_parts.add(part)
+    labels = np.zeros(SIZE, np.int64)
+    np.testing.assert_array_equal(Signals.from_logits(logits, labels, large).log_probs, in_parts.values)
+    np.testing.assert_array_equal(Signals.from_logits(logits[:9], labels[:9], small[:9]).log_probs, in_parts.values[:9])
+
+
+def test_the_store_keeps_and_gives_back_large_tensors_without_copies_in_memory(tmp_path: Path) -> None:
+    store, large = Store(tmp_path / "store"), torch.rand(SIZE, CLASSES, dtype=torch.float64)
+    both = {"one": large, "same again": large, "a part": large[1:3], "turned": large[:5].T}
+    with little_memory():
+        kept = store.make("signals", {"n": 1}, lambda _: Made({"signals": both}, {}))
+        found = kept.tensors("signals")
+    assert all(torch.equal(found[name], value) for name, value in both.items())
+    found["one"][:] = 0.0
+    assert torch.equal(kept.tensors("signals")["one"], large), "who changes what they read changes no file"
+    assert store.verify().problems == []
+
+
+def test_answers_that_are_no_numbers_are_named_by_their_row_in_any_batch() -> None:
+    said = LogProbs(700, 2)
+    said.add(np.zeros((512, 2)))
+    bad = np.zeros((100, 2))
+    bad[88] = np.nan
+    with pytest.raises(NotFiniteError, match="holds NaN in row 600"):
+        said.add(bad)
+
+
+def test_a_full_folder_for_temporary_files_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(
+        AuditError, match=r"1,000,000 examples with 100 classes needs 0.8 GB in .*: No space left .*TMPDIR"
+    ):
+        LogProbs(1_000_000, 100)

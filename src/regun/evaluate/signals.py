@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,9 @@ UNSEEN = ("test", "heldout", "val")
 
 LOG_FLOOR = -1e6
 """Stands in for log 0 where a finite number is needed; no finite logits of a real model come near it."""
+
+IN_MEMORY = 1 << 22
+"""Bytes of log-probabilities of one split that are held in memory; more lie in a file."""
 
 _BLOCK = 1 << 15  # elements worked on at a time: 256 kB of fp64, so that a handful of temporaries stay in cache
 
@@ -54,12 +59,12 @@ class Signals:
         >>> Signals.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
         array([-0.6931])
         """
-        values = np.array(logits, dtype=np.float64)
-        if values.ndim == 2 and values.shape[1] > 0:
-            for rows in row_blocks(values):
-                _refuse_bad_logits(values[rows], rows.start)
-                _log_softmax(values[rows])
-        return cls(values, np.asarray(labels), np.asarray(indices))
+        given = np.asarray(logits)
+        if given.ndim != 2 or given.shape[1] == 0:
+            return cls(given, np.asarray(labels), np.asarray(indices))
+        said = LogProbs(*given.shape)
+        said.add(given)
+        return cls(said.values, np.asarray(labels), np.asarray(indices))
 
     @classmethod
     def join(cls, parts: Sequence[Signals]) -> Signals:
@@ -81,7 +86,10 @@ class Signals:
     @cached_property
     def predictions(self) -> IntArray:
         """The most likely class of every example, (n,); the lowest class among equals."""
-        return self.log_probs.argmax(axis=1).astype(np.int64)
+        found = np.empty(len(self), np.int64)
+        for rows in row_blocks(self.log_probs):  # NumPy copies what is read-only
+            self.log_probs[rows].argmax(axis=1, out=found[rows])
+        return found
 
     @cached_property
     def true_logit(self) -> FloatArray:
@@ -116,6 +124,27 @@ class Signals:
             block = self.log_probs[rows]
             entropy[rows] = -np.einsum("ij,ij->i", np.exp(block), np.maximum(block, LOG_FLOOR))
         return np.maximum(entropy, 0.0)
+
+
+class LogProbs:
+    """fp64 log-probabilities (n, K) that are filled batch by batch from logits.
+
+    Large ones lie in a nameless file in the system's folder for temporary files, which goes when nobody holds them any
+    more: the system keeps in memory what it has room for.
+    """
+
+    def __init__(self, examples: int, classes: int) -> None:
+        self.values = _room((examples, classes))
+        self._filled = 0
+
+    def add(self, logits: npt.NDArray[np.generic]) -> None:
+        """The next rows, by a log-softmax in fp64; refused where the answers are not finite."""
+        for rows in row_blocks(logits):
+            block = np.array(logits[rows], dtype=np.float64)
+            _refuse_bad_logits(block, self._filled)
+            _log_softmax(block)
+            self.values[self._filled : self._filled + len(block)] = block
+            self._filled += len(block)
 
 
 class _Joined(Signals):
@@ -209,7 +238,24 @@ def _log_softmax(block: FloatArray) -> None:
     block -= np.log1p(terms.sum(axis=1, keepdims=True))
 
 
-def row_blocks(values: FloatArray) -> Iterator[slice]:
+def _room(shape: tuple[int, int]) -> FloatArray:
+    """An array to fill; large ones in a nameless file."""
+    size = 8 * shape[0] * shape[1]
+    if size < IN_MEMORY:
+        return np.empty(shape)
+    try:
+        with tempfile.TemporaryFile() as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is said now, not by a signal later
+            return np.memmap(file, np.float64, "w+", shape=shape)
+    except OSError as fault:
+        raise AuditError(
+            f"what a model says of {shape[0]:,} examples with {shape[1]:,} classes needs {size / 1e9:.1f} GB in "
+            f"{tempfile.gettempdir()}: {fault.strerror or fault}. Name a folder with more room: TMPDIR=FOLDER."
+        ) from None
+
+
+def row_blocks(values: npt.NDArray[np.generic]) -> Iterator[slice]:
     """Slices of rows that cover `values` (n, K), each of a bounded number of elements."""
     step = max(1, _BLOCK // max(1, values.shape[1]))
     for start in range(0, len(values), step):

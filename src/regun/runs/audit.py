@@ -179,7 +179,9 @@ def cached_signals(
             found = signals_of(load_model(artefact, device), examples, indices, device)
         except NotFiniteError as fault:
             return Made({}, {**about, "not_finite": str(fault)})
-        return Made({"signals": {"log_probs": torch.tensor(found.log_probs)}}, about)
+        readable = found.log_probs.view()
+        readable.flags.writeable = True  # torch warns of what it may not write to, and has no other word for it
+        return Made({"signals": {"log_probs": torch.from_numpy(readable)}}, about)
 
     kept = store.make("signals", signals_inputs(artefact, examples, indices), make)
     if "not_finite" in kept.info:

@@ -1,15 +1,16 @@
 """From a model to what it said: the one way."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regun.data.examples import Examples, Indices, by_position
-from regun.evaluate.signals import Signals
+from regun.evaluate.signals import LogProbs, Signals
 from regun.models.calls import Inputs, logits_of
-from regun.training.forward import eval_logits
+from regun.training.forward import logit_batches
 from regun.training.job import device_of, private_copy
 
 
@@ -34,10 +35,15 @@ def signals_of_each(
     where = torch.device(device) if device is not None else device_of(models[0])
     there = [model if device_of(model) == where else private_copy(model, where) for model in models]
     together = _Together(there) if len(there) > 1 else None
-    logits = eval_logits(there[0] if together is None else together, examples, rows, where).numpy()
-    cuts = np.cumsum([] if together is None else together.outputs[:-1], dtype=np.int64)
+    said: list[LogProbs] = []
+    with closing(logit_batches(there[0] if together is None else together, examples, rows, where)) as batches:
+        for logits in batches:
+            widths = [logits.shape[1]] if together is None else together.outputs
+            said = said or [LogProbs(len(rows), width) for width in widths]
+            for one, answer in zip(said, torch.split(logits, widths, dim=1), strict=True):
+                one.add(answer.numpy())
     labels = examples.labels_at(rows)
-    return [Signals.from_logits(answer, labels, rows) for answer in np.split(logits, cuts, axis=1)]
+    return [Signals(one.values, labels, rows) for one in said]
 
 
 class _Together(nn.Module):

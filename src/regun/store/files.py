@@ -52,6 +52,12 @@ def write_new(path: Path, content: bytes) -> None:
             raise
 
 
+def sync_file(path: Path) -> None:
+    """Bring a file that another library wrote down to the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, in place of an older one, whole or not at all; no other file is touched."""
     temporary = path.with_name(f".regun-{secrets.token_hex(8)}")

@@ -1,6 +1,8 @@
 """Tensors as safetensors files: a digest of their values, files of the user's, and files that a manifest knows."""
 
 import hashlib
+import os
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,29 +44,54 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as the content of a safetensors file; shared storage is written out once per name."""
-    return safetensors.torch.save({n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()})
+    return safetensors.torch.save(_apart(tensors))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write tensors; what the manifest says of the file."""
-    content = weights_bytes(tensors)
-    files.write_new(path, content)
-    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    """Write tensors to a new file, down to the disk, without a copy of them; what the manifest says of the file."""
+    try:
+        safetensors.torch.save_file(_apart(tensors), path)
+        files.sync_file(path)
+    except safetensors.SafetensorError as fault:
+        path.unlink(missing_ok=True)
+        raise _of_the_system(fault) from None
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return {"sha256": files.file_sha256(path), "bytes": files.size_of(path)}
 
 
 def read_tensors(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file, after checking its size and digest."""
+    """The tensors of a file, after checking its size and digest; they stay in the file until they are used."""
+    check_file(path, expected, quick=False)
     with _naming(path):
-        _compare(path, expected, files.size_of(path))
-        content = files.read_plain(path, expected["bytes"])
-        _compare(path, expected, len(content), hashlib.sha256(content).hexdigest())
-        return safetensors.torch.load(content)
+        return safetensors.torch.load_file(path)
 
 
 def check_file(path: Path, expected: Mapping[str, Any], *, quick: bool) -> None:
     """Refuse a file of another size or, unless `quick`, of another content than its manifest says."""
     with _naming(path):
         _compare(path, expected, files.size_of(path), None if quick else files.file_sha256(path))
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, each with memory of its own: shared storage is written out once per name."""
+    taken: set[int] = set()
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        mine = tensor.detach().cpu().contiguous()
+        storage = mine.untyped_storage()
+        if storage.nbytes() != mine.nbytes or storage.data_ptr() in taken:
+            mine = mine.clone()
+        taken.add(mine.untyped_storage().data_ptr())
+        found[name] = mine
+    return found
+
+
+def _of_the_system(fault: safetensors.SafetensorError) -> Exception:
+    """The system's error that safetensors tells in its own words: a full disk is no fault of the tensors."""
+    number = re.search(r"\(os error (\d+)\)", str(fault))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else fault
 
 
 @contextmanager

@@ -20,20 +20,27 @@ M = TypeVar("M", bound=nn.Module)
 
 def eval_logits(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
     """Logits (n, K), float32 on the CPU, in the order of `indices`; long passes run with BatchNorm folded away."""
+    return torch.cat(list(logit_batches(model, examples, indices, device)))
+
+
+def logit_batches(
+    model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu"
+) -> Generator[Tensor]:
+    """The same, batch by batch, for more answers than memory holds; close it to have the model's mode back."""
     batches = eval_batches(examples, indices, device)
-    with in_eval_mode(model), torch.no_grad():
-        if len(indices) <= 2 * BATCH:
-            return _over(batches, lambda x: logits_of(model, x))
-        first = next(batches)
-        with counting(None):
-            runner = folded(model, _first_two(first.x))
-        return _over(chain([first], batches), lambda x: logits_of(runner, x))
+    with in_eval_mode(model):
+        if len(indices) > 2 * BATCH:
+            first = next(batches)
+            with counting(None), torch.no_grad():
+                model = folded(model, _first_two(first.x))
+            batches = chain([first], batches)
+        yield from _over(batches, lambda x: logits_of(model, x))
 
 
 def eval_features(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
     """Inputs of the final linear layer (n, d), float32 on the CPU, in the order of `indices`."""
-    with in_eval_mode(model), torch.no_grad():
-        return _over(eval_batches(examples, indices, device), lambda x: features_of(model, x))
+    with in_eval_mode(model):
+        return torch.cat(list(_over(eval_batches(examples, indices, device), lambda x: features_of(model, x))))
 
 
 def eval_batches(
@@ -111,5 +118,8 @@ def _first_two(x: Inputs) -> Inputs:
     return x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()}
 
 
-def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Tensor:
-    return torch.cat([function(batch.x).float().cpu() for batch in batches])
+def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Iterator[Tensor]:
+    for batch in batches:
+        with torch.no_grad():  # not around the `yield`: it would hold for whoever takes the batches
+            answer = function(batch.x).float().cpu()
+        yield answer
