@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     args = parser.parse_args()
     args.results.mkdir(parents=True, exist_ok=True)
-    shown = [sys.executable, "-m", "regun.cli", "study", "show", args.study]
+    shown = [sys.executable, "-m", "regun", "study", "show", args.study]
     study = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
     (args.results / "study.toml").write_text(study, encoding="utf-8")
     head, kept = rows(args.out / "rows.csv")

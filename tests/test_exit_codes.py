@@ -14,7 +14,7 @@ from regun.errors import RegunError
 from regun.plugins import find_function, find_module, guarded
 
 DOCS = Path(__file__).parents[1] / "docs/reliability.md"
-REGUN = [sys.executable, "-m", "regun.cli"]
+REGUN = [sys.executable, "-m", "regun"]
 TINY = ["--data", "digits,limit=400,test_limit=50", "--recipe", "digits,epochs=1", "--threads", "1", "--quiet"]
 
 LEAVING = """
@@ -205,7 +205,7 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
 
 
 def test_streams_may_be_closed_or_know_few_letters() -> None:
-    closed = subprocess.run(f"{sys.executable} -m regun.cli data >&- 2>&-", shell=True, timeout=60)
+    closed = subprocess.run(f"{sys.executable} -m regun data >&- 2>&-", shell=True, timeout=60)
     assert closed.returncode == 0
     surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
     name = "größe-\udcff.py:x"

@@ -15,6 +15,7 @@ ROOT = Path(regun.__file__).parent
 WORDS = {"settings", "errors"}
 ROOMS: dict[str, set[str]] = {
     # room: the rooms it may import; every one of them stands further down
+    "__main__": {"cli"},
     "cli": {"requests", "show", "study", "tune", "runs", "store", "methods", "evaluate", "training", "models", "data"}
     | {"splits", "plugins"}
     | WORDS,

@@ -20,7 +20,7 @@ from regun.training.recipes import Recipe
 from regun.training.streams import one_pass
 from toys import conv_net, hear_interrupts, images, job_for, same_state
 
-TRAIN = [sys.executable, "-m", "regun.cli", "train", "--data", "digits,limit=400,test_limit=50"]
+TRAIN = [sys.executable, "-m", "regun", "train", "--data", "digits,limit=400,test_limit=50"]
 TRAIN += ["--recipe", "digits,epochs=6,batch_size=4", "--threads", "1", "--json"]
 PATIENCE = 120
 

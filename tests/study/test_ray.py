@@ -69,7 +69,7 @@ def test_a_lost_worker_begins_again(tmp_path: Path) -> None:
     (tmp_path / "mini.toml").write_text(
         re.sub("methods = .*", methods, MINI.replace("references = 2", "references = 0"))
     )
-    command = [sys.executable, "-m", "regun.cli", "study", "run", str(tmp_path / "mini.toml"), "--engine", "ray"]
+    command = [sys.executable, "-m", "regun", "study", "run", str(tmp_path / "mini.toml"), "--engine", "ray"]
     command += ["--workers", "1", "--threads", "1", "--quiet", "--store", str(tmp_path / "store")]
     done = subprocess.run(command, capture_output=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert (tmp_path / "mark").exists(), done.stderr.decode()[-3000:]

@@ -17,7 +17,7 @@ PATIENCE = 120
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "regun.cli", "study", "run", str(folder / "mini.toml")]
+    command = [sys.executable, "-m", "regun", "study", "run", str(folder / "mini.toml")]
     command += ["--store", str(folder / "store"), "--out", str(folder / "out"), "--snapshot-seconds", "0.2"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 

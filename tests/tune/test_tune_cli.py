@@ -159,7 +159,7 @@ def test_unlearn_cannot_search_where_there_is_nothing(run, base: str) -> None:
 def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
     words = f"tune --base {base} --forget 0.1 --budget steps=40 --threads 1 --objective reference --methods l1_sparse"
     where = ["--trials", "6", "--store", str(home / "store"), "--json"]
-    command = [sys.executable, "-m", "regun.cli", *words.split(), *where]
+    command = [sys.executable, "-m", "regun", *words.split(), *where]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, **pipes, env=surroundings, preexec_fn=hear_interrupts)

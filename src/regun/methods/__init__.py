@@ -1,6 +1,6 @@
 """Unlearning methods, one file each; a file's name is the method's name."""
 
-from regun.methods._catalogue import Method, get_method, method_names, read_method
+from regun.methods._catalogue import Method, get_method, method_names, read_method, tuned_files
 from regun.methods._contract import Choice, Needs, Range, Work
 from regun.methods._told import Teacher, as_teacher
 
@@ -15,4 +15,5 @@ __all__ = [
     "get_method",
     "method_names",
     "read_method",
+    "tuned_files",
 ]

@@ -3,9 +3,11 @@
 import importlib
 import inspect
 import pkgutil
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -155,6 +157,32 @@ def read_method(
     )
 
 
+def tuned_files() -> dict[str, Path]:
+    """Settings that were searched for on real data, as files that `regun tune` writes, by name (docs/results.md)."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "tuned").glob("*.toml"))}
+
+
+@cache
+def _tuned() -> dict[str, Any]:
+    return {name: tomllib.loads(path.read_text(encoding="utf-8"))["settings"] for name, path in tuned_files().items()}
+
+
+def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:
+    """A method's presets from those files: `cifar10-small-10` was found for 10 % forgotten, `cifar10-small-10-teacher`
+    over the preset `teacher`."""
+    found: dict[str, dict[str, Any]] = {}
+    for file, requests in _tuned().items():
+        for request, blocks in requests.items():
+            for text, block in blocks.items():
+                spec, said = parse_spec(text)
+                method, _, preset = spec.partition("@")
+                if method == name:
+                    under: Mapping[str, Any] = module.PRESETS[preset] if preset else {}
+                    title = "-".join(part for part in (file, f"{100 * float(request):g}", preset) if part)
+                    found[title] = {**under, **block, **said}
+    return found
+
+
 def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
     missing = [n for n in ("Config", "unlearn") if not hasattr(module, n)]
     if missing:
@@ -167,7 +195,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         unlearn=module.unlearn,
         config=module.Config,
         needs=getattr(module, "NEEDS", Needs()),
-        presets=getattr(module, "PRESETS", {}),
+        presets={**getattr(module, "PRESETS", {}), **(_searched(module, name) if own else {})},
         search=getattr(module, "SEARCH", {}),
         source=None if own else digest(inspect.getsource(module)),
         work=getattr(module, "work", None),

@@ -11,6 +11,7 @@ from regun.data.catalogue import pipeline
 from regun.errors import RegunError, SettingsError, unknown
 from regun.evaluate.membership import resolve_attack
 from regun.evaluate.metrics import resolve_metric
+from regun.methods import tuned_files
 from regun.runs.choices import Selection
 from regun.runs.setup import default_preset
 from regun.settings import parse_spec
@@ -52,7 +53,8 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
     refuse_shapes(study)
     refuse_bad(study)
     if study.settings_from:
-        study = _with_settings(study, read_settings(folder / study.settings_from))
+        shipped = tuned_files().get(study.settings_from)
+        study = _with_settings(study, read_settings(shipped or folder / study.settings_from))
         refuse_bad(study)
     return study
 

@@ -75,7 +75,7 @@ class Study:
     threads: int | None = setting(
         None, "threads of one task; results are the same bit for bit only with the same", low=1
     )
-    settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it")
+    settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it, or the name of shipped ones")
     settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
     titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
     tune_seed: int | None = setting(

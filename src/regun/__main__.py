@@ -1,4 +1,4 @@
-"""`python -m regun.cli` is `regun`."""
+"""`python -m regun` is `regun`."""
 
 import sys
 
