@@ -1,10 +1,10 @@
 """Which differences between two methods of a study are more than noise: paired over training seeds, next to the floor.
 
-    python benchmarks/compare.py results/NAME [--to regun] [--number gap_rftp]
+    python benchmarks/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). A difference
 counts as told if its 95 % interval (Student, over seeds) excludes 0 *and* it exceeds the mean noise floor: how far two
-retrained models are apart.
+retrained models are apart. With --paper, the paper's own number of that study stands beside ours.
 """
 
 import argparse
@@ -13,23 +13,46 @@ import json
 import math
 import statistics
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from scipy.stats import t
 
+from regun.study.paper import paper_numbers
+from regun.tune.settings_file import method_name
+
 Seeds = dict[int, float]
 
 
-def by_seed(folder: Path, number: str) -> dict[str, dict[str, Seeds]]:
-    """Request and title to the mean over repeats of each seed."""
-    values: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+@dataclass(frozen=True)
+class Row:
+    """A method's number, seed by seed, and its spread over the repeats of one seed, where there are some."""
+
+    method: str
+    seeds: Seeds
+    within: float | None
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.seeds.values())
+
+    def text(self) -> str:
+        spread = f" ± {statistics.stdev(self.seeds.values()):.2f}" if len(self.seeds) > 1 else ""
+        return f"{self.mean:.2f}{spread}" + ("" if self.within is None else f" / {self.within:.2f}")
+
+
+def read(folder: Path, number: str) -> dict[str, dict[str, Row]]:
+    """Request and title to its row; Retrain's too, where the number is not a distance to it."""
+    values: dict[tuple[str, str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if row[number] and row["kind"] != "retrain":
-                values[row["forget"], row["title"]][int(row["seed"])].append(float(row[number]))
-    found: dict[str, dict[str, Seeds]] = defaultdict(dict)
-    for (forget, title), seeds in values.items():
-        found[forget][title] = {seed: statistics.mean(some) for seed, some in seeds.items()}
+            if row[number] and not (row["kind"] == "retrain" and number.startswith("gap")):
+                values[row["forget"], row["title"], row["method"]][int(row["seed"])].append(float(row[number]))
+    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    for (forget, title, method), seeds in values.items():
+        spreads = [statistics.stdev(some) for some in seeds.values() if len(some) > 1]
+        means = {seed: statistics.mean(some) for seed, some in seeds.items()}
+        found[forget][title] = Row(method, means, statistics.mean(spreads) if spreads else None)
     return found
 
 
@@ -42,19 +65,31 @@ def compared(one: Seeds, other: Seeds) -> tuple[float, float]:
     return statistics.mean(change), half
 
 
-def table(folder: Path, to: str, number: str) -> str:
+def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
-    lines: list[str] = []
-    for forget, rows in by_seed(folder, number).items():
+    printed = paper_numbers(paper) if paper else None
+    parts: list[str] = []
+    for forget, rows in read(folder, number).items():
         floor = floors[forget][number]["mean"]
-        lines += [f"\nforget {forget}: {number}, against {to}; noise floor {floor:.2f}\n"]
-        lines += [f"| method | {number} | difference to {to} | 95 % interval | told |", "|---|---:|---:|---|---|"]
-        for title, seeds in sorted(rows.items(), key=lambda pair: statistics.mean(pair[1].values())):
-            mean, half = compared(rows[to], seeds)
-            told = "" if title == to else "yes" if abs(mean) > half and abs(mean) > floor else "no"
-            ends = "" if title == to else f"{mean - half:+.2f} to {mean + half:+.2f}"
-            lines.append(f"| {title} | {statistics.mean(seeds.values()):.2f} | {mean:+.2f} | {ends} | {told} |")
-    return "\n".join(lines)
+        heads = [
+            "method",
+            number,
+            *(["the paper's"] if printed else []),
+            f"difference to {to}",
+            "95 % interval",
+            "told",
+        ]
+        lines = [f"forget {forget}: {number}, against {to}; noise floor {floor:.2f}", ""]
+        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 3)}---|---|"]
+        for title, row in sorted(rows.items(), key=lambda pair: pair[1].mean):
+            mean, half = compared(rows[to].seeds, row.seeds)
+            told = "yes" if abs(mean) > half and abs(mean) > floor else "no"
+            against = [f"{mean:+.2f}", f"{mean - half:+.2f} to {mean + half:+.2f}", told] if title != to else [""] * 3
+            theirs = printed.number(forget, method_name(row.method), number) if printed else None
+            beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if printed else []
+            lines.append(f"| {' | '.join([title, row.text(), *beside, *against])} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def main() -> None:
@@ -62,8 +97,9 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--to", default="ReGUn", help="the row to compare with, by its title")
     parser.add_argument("--number", default="gap_rftp")
+    parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
     args = parser.parse_args()
-    print(table(args.results, args.to, args.number))
+    print(table(args.results, args.to, args.number, args.paper))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import numpy as np
-import sklearn.datasets
 
 from regun.data.arrays import ArrayExamples
 from regun.data.examples import Data, InputPipeline
@@ -18,6 +17,8 @@ def load_digits(pipeline: InputPipeline) -> Data:
     The noise makes a model that fits its training images remember them one by one, so that there is something to
     forget. Stored values cover -1 to 2 of the original range, so that the noise is not clipped.
     """
+    import sklearn.datasets  # over a second, for which no other data set should wait
+
     pixels, target = cast("tuple[Any, Any]", sklearn.datasets.load_digits(return_X_y=True))
     clean = np.asarray(pixels, dtype=np.float64).reshape(-1, 8, 8) / 16
     labels = np.asarray(target, dtype=np.int64)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import qmc
-
 from regun.errors import RegunError
 from regun.seeds import derive
 from regun.tune.outcome import Tried
@@ -54,6 +52,8 @@ class Proposals:
 
     def _spread_out(self, number: int) -> Sequence[float]:
         """The point of the unit cube at this place of a scrambled Halton sequence."""
+        from scipy.stats import qmc  # most of a second, which only searches have
+
         halton = qmc.Halton(len(self.space.axes), rng=derive(self.seed, "spread") % 2**32)
         return [float(u) for u in halton.fast_forward(number).random(1)[0]]
 
