@@ -13,13 +13,13 @@ import json
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scipy.stats import t
 
 from regun.study.paper import paper_numbers
-from regun.tune.settings_file import method_name
 
 Seeds = dict[int, float]
 
@@ -50,9 +50,9 @@ def read(folder: Path, number: str) -> dict[str, dict[str, Row]]:
                 values[row["forget"], row["title"], row["method"]][int(row["seed"])].append(float(row[number]))
     found: dict[str, dict[str, Row]] = defaultdict(dict)
     for (forget, title, method), seeds in values.items():
-        spreads = [statistics.stdev(some) for some in seeds.values() if len(some) > 1]
+        spreads = [statistics.variance(some) for some in seeds.values() if len(some) > 1]
         means = {seed: statistics.mean(some) for seed, some in seeds.items()}
-        found[forget][title] = Row(method, means, statistics.mean(spreads) if spreads else None)
+        found[forget][title] = Row(method, means, math.sqrt(statistics.mean(spreads)) if spreads else None)
     return found
 
 
@@ -67,14 +67,14 @@ def compared(one: Seeds, other: Seeds) -> tuple[float, float]:
 
 def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
-    printed = paper_numbers(paper) if paper else None
+    known = paper_numbers(paper) if paper else None
     parts: list[str] = []
     for forget, rows in read(folder, number).items():
         floor = floors[forget][number]["mean"]
         heads = [
             "method",
             number,
-            *(["the paper's"] if printed else []),
+            *(["the paper's"] if known else []),
             f"difference to {to}",
             "95 % interval",
             "told",
@@ -85,22 +85,23 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
             mean, half = compared(rows[to].seeds, row.seeds)
             told = "yes" if abs(mean) > half and abs(mean) > floor else "no"
             against = [f"{mean:+.2f}", f"{mean - half:+.2f} to {mean + half:+.2f}", told] if title != to else [""] * 3
-            theirs = printed.number(forget, method_name(row.method), number) if printed else None
-            beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if printed else []
+            theirs = known.number(forget, row.method, number) if known else None
+            beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
             lines.append(f"| {' | '.join([title, row.text(), *beside, *against])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def main() -> None:
+def printed(words: Sequence[str] | None = None) -> str:
+    """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--to", default="ReGUn", help="the row to compare with, by its title")
     parser.add_argument("--number", default="gap_rftp")
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
-    args = parser.parse_args()
-    print(table(args.results, args.to, args.number, args.paper))
+    args = parser.parse_args(words)
+    return table(args.results, args.to, args.number, args.paper)
 
 
 if __name__ == "__main__":
-    main()
+    print(printed())

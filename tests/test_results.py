@@ -1,8 +1,10 @@
 """Every committed table follows from its rows: means, deviations, gaps, marks and floors are computed again."""
 
 import csv
+import importlib
 import json
 import re
+import shlex
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -88,6 +90,18 @@ def test_the_table_of_the_readme_is_that_of_the_demo():
     for title in table.keys() - {"noise floor", "Retrain"}:
         shown = [table[title][head] for head in ("Retain acc.", "Forget acc.", "Test acc.", "RMIA AUC", "Gap RFTP")]
         assert f"| {' | '.join(shown)} |" in readme, title
+
+
+def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.chdir(RESULTS.parent)
+    compare = importlib.import_module("compare")
+    page = (RESULTS.parent / "docs/results.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    python benchmarks/compare\.py ([^#\n]+)", page, re.MULTILINE)
+    assert commands
+    for words in commands:
+        lines = [line for line in compare.printed(shlex.split(words)).splitlines() if line.startswith("|")]
+        assert [line for line in lines if line not in page] == [], words
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

@@ -24,6 +24,7 @@ from regun.training.job import Budget, Job
 from regun.training.recipes import Recipe
 
 NO_NEEDS = Needs(retain=False)
+TUNED = Path(__file__).parent / "tuned"
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def read_method(
 
 def tuned_files() -> dict[str, Path]:
     """Settings that were searched for on real data, as files that `regun tune` writes, by name (docs/results.md)."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "tuned").glob("*.toml"))}
+    return {path.stem: path for path in sorted(TUNED.glob("*.toml"))}
 
 
 @cache

@@ -1,0 +1,69 @@
+"""Settings that were searched for on real data: shipped as files, seen as presets, used by studies."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import regun.methods._catalogue as catalogue
+from regun.cli import main
+from regun.errors import SettingsError
+from regun.methods import get_method, read_method, tuned_files
+from regun.study.reading import parse_study
+from regun.tune.settings_file import read_settings
+
+RESULTS = Path(__file__).parents[2] / "results"
+SHIPPED = """
+[settings."0.1"."regun,batch_size=32"]
+lr = 0.05
+w = 0.25
+
+[settings."0.1"."regun@teacher"]
+lr = 0.1
+
+[settings."0.005".finetune]
+lr = 0.02
+"""
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "photos.toml").write_text(SHIPPED)
+    monkeypatch.setattr(catalogue, "TUNED", tmp_path)
+    catalogue._tuned.cache_clear()
+    yield
+    catalogue._tuned.cache_clear()
+
+
+@pytest.mark.usefixtures("shipped")
+def test_searched_settings_are_presets_named_by_data_and_percent(capsys: pytest.CaptureFixture[str]) -> None:
+    _, config = read_method("regun@photos-10,w=0.75")
+    assert (config.lr, config.w, config.batch_size, config.target) == (0.05, 0.75, 32, "reference")
+    _, taught = read_method("regun@photos-10-teacher")
+    assert (taught.lr, taught.target, taught.schedule) == (0.1, "teacher", "cosine")
+    assert "photos-0.5" in get_method("finetune").presets
+    assert not any("photos" in name for name in get_method("ssd").presets)
+    assert main(["methods", "finetune"]) == 0
+    assert "preset finetune@photos-0.5: lr=0.02" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match="preset of finetune 'photos-10'"):
+        read_method("finetune@photos-10")
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_study_takes_them_by_name(tmp_path: Path) -> None:
+    text = 'methods = ["regun,batch_size=32", "regun@teacher", "finetune"]\nforget = [0.1]\nsettings_from = "photos"'
+    study = parse_study(text, "mine.toml", tmp_path / "elsewhere")
+    assert study.resolve("regun,batch_size=32", "0.1")[1].w == 0.25
+    assert study.resolve("regun@teacher", "0.1")[1].lr == 0.1
+    assert study.resolve("finetune", "0.1")[1].lr == 0.01, "found for another request"
+
+
+@pytest.mark.parametrize("name", tuned_files())
+def test_what_ships_is_what_was_found_and_can_be_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read_settings(tuned_files()[name])
+    assert found == read_settings(RESULTS / name / "tuned.toml")
+    for text in {spec for blocks in found.values() for spec in blocks}:
+        assert main(["methods", text.partition(",")[0].partition("@")[0], "--json"]) == 0
+        presets = json.loads(capsys.readouterr().out)[0]["presets"]
+        assert any(preset.startswith(f"{name}-") for preset in presets)
