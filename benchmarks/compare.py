@@ -1,10 +1,12 @@
 """Which differences between two methods of a study are more than noise: paired over training seeds, next to the floor.
 
     python benchmarks/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
+    python benchmarks/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). A difference
 counts as told if its 95 % interval (Student, over seeds) excludes 0 *and* it exceeds the mean noise floor: how far two
-retrained models are apart. With --paper, the paper's own number of that study stands beside ours.
+retrained models are apart. With --paper, the paper's own number of that study stands beside ours. Samples are those that
+went through forward and backward passes, the mean of both, as a share of Retrain's.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import csv
 import json
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +94,35 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     return "\n\n".join(parts)
 
 
+DETAILS = {"retain_acc": "retain", "forget_acc": "forget", "test_acc": "test", "rmia_auc": "RMIA AUC"} | {
+    "influence_left": "influence left"
+}
+
+
+def details(folder: Path) -> str:
+    """Means over seeds and runs of what a gap is made of, in the order of the study."""
+    parts: list[str] = []
+    numbers = {name: read(folder, name) for name in (*DETAILS, "forward", "backward")}
+    for forget, rows in numbers["test_acc"].items():
+        heads = ["method", *DETAILS.values(), "samples", "verdicts"]
+        lines = [f"forget {forget}", "", f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
+        whole = sum(numbers[name][forget]["Retrain"].mean for name in ("forward", "backward"))
+        for title in rows:
+            found = [numbers[name][forget].get(title) for name in DETAILS]
+            took = sum(numbers[name][forget][title].mean for name in ("forward", "backward"))
+            cells = [f"{row.mean:.1f}" if row else "" for row in found] + [f"{100 * took / whole:.0f} %"]
+            lines.append(f"| {' | '.join([title, *cells, _verdicts(folder, forget, title)])} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _verdicts(folder: Path, forget: str, title: str) -> str:
+    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+        found = [row for row in csv.DictReader(file) if (row["forget"], row["title"]) == (forget, title)]
+    counts = Counter(row["verdict"] for row in found if row["kind"] != "retrain")
+    return ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
+
+
 def printed(words: Sequence[str] | None = None) -> str:
     """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,8 +130,9 @@ def printed(words: Sequence[str] | None = None) -> str:
     parser.add_argument("--to", default="ReGUn", help="the row to compare with, by its title")
     parser.add_argument("--number", default="gap_rftp")
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
+    parser.add_argument("--details", action="store_true", help="what gaps are made of, in place of the comparison")
     args = parser.parse_args(words)
-    return table(args.results, args.to, args.number, args.paper)
+    return details(args.results) if args.details else table(args.results, args.to, args.number, args.paper)
 
 
 if __name__ == "__main__":
