@@ -28,7 +28,7 @@ Values = dict[int, list[float]]
 
 
 def plain(cell: str) -> str:
-    return cell.replace("*", "").strip()
+    return cell.replace("*", "").replace("†", "").strip()  # marks: closest, second closest, diverged
 
 
 def tables(folder: Path) -> list[dict[str, dict[str, str]]]:
