@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,6 +194,16 @@ def test_lost_accuracy_is_paired() -> None:
     change = base - new
     assert lost.share == pytest.approx(float(change.mean()))
     assert lost.error == pytest.approx(float(change.std(correction=0)) / len(change) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "good"), [(0.015, 0.001, True), (0.024, 0.017, False), (0.024, 0.03, True), (-0.01, 0.0, True)]
+)
+def test_a_model_trained_anew_is_the_answer_only_if_it_looks_as_good(share: float, error: float, good: bool) -> None:
+    """Up to two points, or what held-out examples cannot tell; otherwise the base is distilled too, and the better kept."""
+    stick = SimpleNamespace(fitted=lambda _: True, lost=lambda _: Lost(share, error))
+    asked = SimpleNamespace(plan=SimpleNamespace(training="rounds"), stick=stick)
+    assert auto._Run.as_good(asked, nn.Identity()) is good
 
 
 def test_classes_that_are_not_retained_are_not_asked() -> None:

@@ -185,10 +185,11 @@ class _Run:
 
     def as_good(self, teacher: nn.Module) -> bool:
         """Whether a teacher is the answer: trained by the whole recipe, or for as long as the base was and no worse on
-        unseen examples than training anew may be."""
+        unseen examples than training anew may be, as far as they can tell."""
         if self.plan.training == "whole":
             return not self.stick.collapsed(teacher)
-        return self.stick.fitted(teacher) and self.stick.lost(teacher).surely <= LITTLE
+        lost = self.stick.lost(teacher)
+        return self.stick.fitted(teacher) and lost.share <= max(LITTLE, lost.error)
 
     def distilled(self, teacher: nn.Module) -> Fitted:
         """The base, moved towards fresh weights and then towards the teacher's answers; the base as it was where that
