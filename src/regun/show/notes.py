@@ -61,7 +61,7 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """Where nothing is marked though there are methods to compare: who leads together, or what is lacking."""
     ties: dict[str, list[str]] = {}
     reasons: dict[str, list[str]] = {}
-    compared = {name for row in block.rows for name, cell in row.cells.items() if cell.distance is not None}
+    compared = {name for row in block.rivals for name, cell in row.cells.items() if cell.distance is not None}
     for name in (name for name in heads if name in compared and len(block.rivals) > 1):
         ranking = block.rankings[name]
         if len(ranking.leaders) > 1:
