@@ -417,7 +417,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*UNLEARN, "--base", "{base}", "--method", "regnu"], "unknown method 'regnu'. Did you mean 'regun'?"),
     (
         [*UNLEARN, "--base", "{base}", "--method", "regun@papercode"],
-        "Did you mean 'paper_code'? Known: annealed, paper_code, ",
+        "Did you mean 'paper_code'? Known: annealed, cifar10-small-10, ",
     ),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,ww=1"], "unknown setting of regun 'ww'. Did you mean 'w'?"),
     (
