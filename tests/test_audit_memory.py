@@ -152,6 +152,20 @@ def test_answers_that_are_no_numbers_are_named_by_their_row_in_any_batch() -> No
         said.add(bad)
 
 
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [((700, 3), "gave 700 answers of 3 classes"), ((600, 2), "600 answers of 2 classes"), ((599, 3), "gave 599 ")],
+)
+def test_too_few_or_too_many_answers_are_named(answers: tuple[int, int], words: str) -> None:
+    def fill() -> None:
+        said = LogProbs(600, 3)
+        said.add(np.zeros(answers))
+        said.signals(np.zeros(600, np.int64), np.arange(600))
+
+    with pytest.raises(AuditError, match=f"{words}.* for 600 examples of 3 classes"):
+        fill()
+
+
 def test_a_full_folder_for_temporary_files_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -401,6 +401,33 @@ def test_a_quota_that_is_used_up_in_the_middle_of_a_file_leaves_nothing(store: S
     assert store.make("model", INPUTS, made).info["role"] == "base"
 
 
+KEY = "0" * 64
+
+
+def die_in_the_middle_of_a_file(root: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # which kills
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    Slot(root / ".regun-partial" / KEY, 0).save(Snapshot({"w": torch.zeros(10_000)}, {}))
+
+
+def die_in_the_middle_of_an_artefact(root: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    Store(root).make("model", INPUTS, lambda _: Made({"weights": {"w": torch.zeros(10_000)}}, {}))
+
+
+@pytest.mark.parametrize("work", [die_in_the_middle_of_an_artefact, die_in_the_middle_of_a_file])
+def test_what_a_kill_leaves_in_the_middle_of_a_file_is_ours_and_goes(
+    store: Store, work: Callable[[Path], None]
+) -> None:
+    assert in_child(work, store.root) == -signal.SIGXFSZ
+    left = [path for path in store.root.rglob("*") if path.name.startswith(".tmp")]
+    assert left, "it was killed while it wrote"
+    assert store.gc(partial_days=0).problems == []
+    assert not [path for path in left if path.exists()]
+    assert store.make("model", INPUTS, made).info["role"] == "base"
+
+
 def fill(store: Store) -> None:
     for n in range(50):
         store.make("model", {"n": n}, lambda _: Made({"weights": {"w": torch.zeros(10_000)}}, {}))

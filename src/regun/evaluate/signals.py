@@ -64,7 +64,7 @@ class Signals:
             return cls(given, np.asarray(labels), np.asarray(indices))
         said = LogProbs(*given.shape)
         said.add(given)
-        return cls(said.values, np.asarray(labels), np.asarray(indices))
+        return said.signals(labels, indices)
 
     @classmethod
     def join(cls, parts: Sequence[Signals]) -> Signals:
@@ -138,13 +138,28 @@ class LogProbs:
         self._filled = 0
 
     def add(self, logits: npt.NDArray[np.generic]) -> None:
-        """The next rows, by a log-softmax in fp64; refused where the answers are not finite."""
+        """The next rows, by a log-softmax in fp64; refused where the answers are not finite, too many or too wide."""
+        if logits.shape[1] != self.values.shape[1] or self._filled + len(logits) > len(self.values):
+            raise self._unfit(f"{self._filled + len(logits)} answers of {logits.shape[1]} classes")
         for rows in row_blocks(logits):
             block = np.array(logits[rows], dtype=np.float64)
             _refuse_bad_logits(block, self._filled)
             _log_softmax(block)
             self.values[self._filled : self._filled + len(block)] = block
             self._filled += len(block)
+
+    def signals(self, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Signals:
+        """What was said, once all of it is there."""
+        if self._filled != len(self.values):
+            raise self._unfit(f"{self._filled} answers")
+        return Signals(self.values, np.asarray(labels), np.asarray(indices))
+
+    def _unfit(self, got: str) -> AuditError:
+        rows, classes = self.values.shape
+        return AuditError(
+            f"the model gave {got} for {rows} examples of {classes} classes; it must give one answer an example, "
+            "always of the same classes."
+        )
 
 
 class _Joined(Signals):

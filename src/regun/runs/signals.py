@@ -43,7 +43,7 @@ def signals_of_each(
             for one, answer in zip(said, torch.split(logits, widths, dim=1), strict=True):
                 one.add(answer.numpy())
     labels = examples.labels_at(rows)
-    return [Signals(one.values, labels, rows) for one in said]
+    return [one.signals(labels, rows) for one in said]
 
 
 class _Together(nn.Module):

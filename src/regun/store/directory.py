@@ -25,7 +25,7 @@ from regun.errors import StoreError
 from regun.seeds import digest
 from regun.store.artefact import FORMAT, TENSORS, Artefact, Made, machine, read_manifest, versions
 from regun.store.slot import SNAPSHOT_FILES, Slot
-from regun.store.weights import check_file, write_tensors
+from regun.store.weights import UNFINISHED, check_file, write_tensors
 
 KINDS = ("model", "signals", "floor", "evaluation", "relearned", "selection", "score", "tuning")
 MARKER = ".regun-store"
@@ -33,7 +33,7 @@ MARKER_TEXT = b"This directory is a store of regun, who made all that is in it a
 PARTIAL, LOCKS, TMP = ".regun-partial", ".regun-locks", ".regun-tmp"
 
 _KEY = re.compile("[0-9a-f]{64}")
-_ARTEFACT_FILES = re.compile(rf"manifest\.json|{TENSORS.pattern}", re.ASCII)
+_ARTEFACT_FILES = re.compile(rf"manifest\.json|{TENSORS.pattern}|{UNFINISHED}", re.ASCII)
 _LEFTOVERS = {
     TMP: (re.compile(rf"({_KEY.pattern})\.[a-z0-9_]{{8}}"), _ARTEFACT_FILES),
     PARTIAL: (re.compile(f"({_KEY.pattern})"), SNAPSHOT_FILES),

@@ -10,10 +10,10 @@ from pathlib import Path
 import regun.store.files as files
 from regun.errors import StoreError
 from regun.store.artefact import FORMAT, is_file_entry, read_sealed
-from regun.store.weights import read_tensors, write_tensors
+from regun.store.weights import UNFINISHED, read_tensors, write_tensors
 from regun.training.fit import Snapshot
 
-SNAPSHOT_FILES = re.compile(r"snapshot\.json|\.regun-[0-9a-f]{16}|[0-9a-f]{16}\.safetensors")
+SNAPSHOT_FILES = re.compile(rf"snapshot\.json|\.regun-[0-9a-f]{{16}}|[0-9a-f]{{16}}\.safetensors|{UNFINISHED}")
 
 
 class Slot:

@@ -16,6 +16,9 @@ import regun.store.files as files
 from regun.errors import StoreError
 from regun.seeds import canonical_json
 
+UNFINISHED = r"\.tmp[A-Za-z0-9]{6}"
+"""Names under which safetensors writes a file until it is whole; who is killed leaves one behind."""
+
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
     """SHA-256 of a state dict's names, types, shapes and values; independent of memory layout and device."""
