@@ -2,6 +2,7 @@
 
     python benchmarks/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
     python benchmarks/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
+    python benchmarks/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). A difference
 counts as told if its 95 % interval (Student, over seeds) excludes 0 *and* it exceeds the mean noise floor: how far two
@@ -43,10 +44,10 @@ class Row:
         return f"{self.mean:.2f}{spread}" + ("" if self.within is None else f" / {self.within:.2f}")
 
 
-def read(folder: Path, number: str) -> dict[str, dict[str, Row]]:
+def read(folder: Path, number: str, file_name: str = "rows.csv") -> dict[str, dict[str, Row]]:
     """Request and title to its row; Retrain's too, where the number is not a distance to it."""
     values: dict[tuple[str, str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+    with (folder / file_name).open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row[number] and not (row["kind"] == "retrain" and number.startswith("gap")):
                 values[row["forget"], row["title"], row["method"]][int(row["seed"])].append(float(row[number]))
@@ -123,6 +124,23 @@ def _verdicts(folder: Path, forget: str, title: str) -> str:
     return ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
 
 
+def sweep(folder: Path, number: str) -> str:
+    """A row for each method that was swept, a column for each of its weights."""
+    parts: list[str] = []
+    for forget, rows in read(folder, number, "sweep.csv").items():
+        curves: dict[str, dict[str, float]] = defaultdict(dict)
+        for title, row in rows.items():
+            method, swept, w = title.rpartition(", w ")
+            if swept:
+                curves[method][w] = row.mean
+        weights = sorted({w for curve in curves.values() for w in curve}, key=float)
+        lines = [f"forget {forget}: {number}", "", f"| w | {' | '.join(weights)} |", f"|---|{'---:|' * len(weights)}"]
+        for method, curve in curves.items():
+            lines.append(f"| {method} | {' | '.join(f'{curve[w]:.2f}' if w in curve else '' for w in weights)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
 def printed(words: Sequence[str] | None = None) -> str:
     """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -131,7 +149,10 @@ def printed(words: Sequence[str] | None = None) -> str:
     parser.add_argument("--number", default="gap_rftp")
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
     parser.add_argument("--details", action="store_true", help="what gaps are made of, in place of the comparison")
+    parser.add_argument("--sweep", action="store_true", help="the number for every weight of a sweep")
     args = parser.parse_args(words)
+    if args.sweep:
+        return sweep(args.results, args.number)
     return details(args.results) if args.details else table(args.results, args.to, args.number, args.paper)
 
 

@@ -1,10 +1,11 @@
 """Keep what a finished study found in the repository: small files, and tables that can be checked from their rows.
 
     regun study run STUDY --data-dir DIR --store STORE --out OUT
+    regun tradeoff STUDY --data-dir DIR --store STORE --out OUT       # where w is to be swept
     python benchmarks/publish.py STUDY OUT results/NAME
 
 Kept are the study's file, the tuned settings, one row for every run (rows.csv: the paper's numbers, gaps, verdicts and
-costs), the tables, the trade-off figures, and about.json: versions, processor, seconds, noise floors.
+costs), those of the sweep (sweep.csv), the tables, the trade-off figures, and about.json: versions, processor, seconds, noise floors.
 """
 
 import argparse
@@ -32,6 +33,13 @@ def rows(source: Path) -> tuple[list[str], list[dict[str, str]]]:
     return head, [{name: row[name] for name in head} for row in found]
 
 
+def write_rows(target: Path, head: list[str], kept: list[dict[str, str]]) -> None:
+    with target.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, head, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+
+
 def about(table: dict[str, Any], kept: list[dict[str, str]], columns: list[str]) -> dict[str, Any]:
     told = {name: table[name] for name in ("title", "about", "seeds", "repeats", "versions", "machine", "missing")}
     floors = {
@@ -53,10 +61,9 @@ def main() -> None:
     study = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
     (args.results / "study.toml").write_text(study, encoding="utf-8")
     head, kept = rows(args.out / "rows.csv")
-    with (args.results / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, head, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(kept)
+    write_rows(args.results / "rows.csv", head, kept)
+    if (args.out / "sweep.csv").exists():
+        write_rows(args.results / "sweep.csv", *rows(args.out / "sweep.csv"))
     told = about(json.loads((args.out / "table.json").read_text(encoding="utf-8")), kept, head)
     (args.results / "about.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for path in [args.out / name for name in KEPT] + sorted(args.out.glob("tradeoff*.svg")):

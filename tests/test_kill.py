@@ -115,9 +115,10 @@ def assert_resumed_at(said: str, reached: tuple[int, int]) -> None:
         assert (int(found[1]) - 1, int(found[2]) - 1) == reached
 
 
-def test_ctrl_c_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path, number: int) -> None:
     process = start(tmp_path, "--snapshot-seconds", "0")
-    said = stop(process, tmp_path, signal.SIGINT, 0.1, "")
+    said = stop(process, tmp_path, number, 0.1, "")
     assert process.returncode == 130
     assert said.endswith("regun: interrupted; what was finished is kept. Run the same command again to go on.\n")
     assert "Traceback" not in said

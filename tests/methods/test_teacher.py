@@ -11,7 +11,7 @@ from trials import Watched, ce, gradient, plain_net, run
 from regun.errors import DivergedError, RegunError, SettingsError
 from regun.methods import Work, get_method, read_method, regun
 from regun.methods._fresh import fresh_model, shrink_towards
-from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teacher
+from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teachers
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step
 from regun.training.recipes import RECIPES, Recipe
@@ -48,7 +48,7 @@ def test_a_teacher_is_a_fresh_model_trained_on_the_retain_set() -> None:
     config = regun.Config(target="teacher", teacher_share=0.5)
     watched = Watched(blobs())
     job = job_for(mlp(), watched, recipe=recipe)
-    teacher = train_teacher(job, config, regun.work(config, 1, 1, None))
+    (teacher,) = train_teachers(job, config, regun.work(config, 1, 1, None))
     assert watched.seen == watched.trained == set(job.indices("retain"))
     by_hand = job_for(mlp(), blobs())
     twin = job_for(fresh_model(by_hand, "teacher"), blobs(), seed=by_hand.derive("teacher"))
@@ -63,14 +63,42 @@ def test_a_teacher_is_a_fresh_model_trained_on_the_retain_set() -> None:
 
 def test_a_teacher_does_not_depend_on_what_the_base_learned() -> None:
     config = regun.Config(**FEW)
-    teachers = [train_teacher(job_for(mlp(seed=s), blobs()), config, regun.work(config, 1, 1, None)) for s in (0, 1)]
+    after = regun.work(config, 1, 1, None)
+    teachers = [train_teachers(job_for(mlp(seed=s), blobs()), config, after)[0] for s in (0, 1)]
     assert same_state(*teachers)
+
+
+def test_of_several_teachers_each_is_trained_from_its_own_start_and_the_mean_of_their_answers_is_learned() -> None:
+    config = regun.Config(**FEW, teachers=3)
+    job = job_for(mlp(), blobs())
+    teachers = train_teachers(job, config, regun.work(config, 1, 1, None))
+    (alone,) = train_teachers(job_for(mlp(), blobs()), regun.Config(**FEW), regun.work(config, 1, 1, None))
+    assert same_state(teachers[0], alone)  # more of them do not change the first
+    assert not any(same_state(a, b) for a, b in [teachers[:2], teachers[1:], teachers[::2]])
+    step = Step(next(paired(job, 7, 9).run(0, 0)), 0, 1, 0)
+    shown = step.forget.indices.numpy()
+    expected = sum((eval_logits(t, blobs(), shown) / 2.0).softmax(1) for t in teachers) / 3
+    assert torch.allclose(answers_of(teachers, job, 2.0)(step), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("budget", [None, Budget(steps=12), Budget(samples=500)])
+def test_what_several_teachers_take_is_planned_counted_and_within_a_budget(budget: Budget | None) -> None:
+    config = regun.Config(**FEW, epochs=3, teachers=2)
+    job, fitted = run("regun", mlp(), budget=budget, epochs=3, teachers=2, **FEW)
+    retain, forget = len(job.indices("retain")), len(job.indices("forget"))
+    if budget is None:
+        assert fitted.notes["teacher"] == {"steps": 2 * 2 * -(-retain // 16), "backward": 2 * 2 * retain}
+        assert job.cost.steps == regun.work(config, forget, retain, None).steps
+        return
+    each = fitted.notes["teacher"]["steps"] / 2
+    assert each < job.cost.steps - each  # something is left for the second, and for the model itself
+    assert job.cost.steps == budget.steps or abs(job.cost.backward - (budget.samples or 0)) < 3 * (8 + 16)
 
 
 def test_answers_are_those_to_each_example_as_it_is_whatever_the_order() -> None:
     job = job_for(plain_net(), blobs())
     oracle = mlp(seed=3).eval()
-    answers = answers_of(oracle, job, 2.0)
+    answers = answers_of([oracle], job, 2.0)
     for number, parts in enumerate(paired(job, 7, 9).run(1, 0)):
         step = Step(parts, 1, 2, number)
         expected = (eval_logits(oracle, blobs(), step.forget.indices.numpy()) / 2.0).softmax(1)
@@ -178,6 +206,7 @@ def test_presets_and_needs() -> None:
         (dict(granularity="class"), "regun.granularity is 'class'"),
         (dict(m=3), "regun.m is 3"),
         (dict(reference="moving"), "target teacher knows base"),
+        (dict(reference="given", teachers=2), "the teacher that is given is the only one"),
         (dict(teacher_optimizer="lion"), "regun.teacher_optimizer is 'lion'; give one of None, sgd, adamw"),
     ],
 )

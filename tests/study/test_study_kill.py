@@ -1,13 +1,13 @@
-"""A study killed five times at random ends with the results of one that was not, and nothing is made twice."""
+"""A study killed five times ends with the results of one that was not, and nothing is made twice."""
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from mini import MINI, evaluations, run, study
@@ -16,8 +16,8 @@ TEXT = MINI.replace("digits,epochs=3", "digits,epochs=10,batch_size=8").replace(
 PATIENCE = 120
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "regun", "study", "run", str(folder / "mini.toml")]
+def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "regun", "study", "run", str(folder / "mini.toml"), *more]
     command += ["--store", str(folder / "store"), "--out", str(folder / "out"), "--snapshot-seconds", "0.2"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 
@@ -34,25 +34,22 @@ def artefacts(folder: Path) -> dict[str, int]:
     return {str(p.parent): p.stat().st_mtime_ns for p in (folder / "store" / "artefacts").rglob("manifest.json")}
 
 
-def kill_after(process: subprocess.Popen[bytes], folder: Path, begun: int, delay: float) -> None:
-    """Wait until this run has begun to work, then a little longer, then kill it and all it started."""
+def work_until(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    """Wait until the study has told so many things, or is over."""
     deadline = time.monotonic() + PATIENCE
-    while len(events(folder)) <= begun and process.poll() is None and time.monotonic() < deadline:
+    while len(events(folder)) < count and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(delay)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
 
 
 def test_five_kills(tmp_path: Path) -> None:
     (tmp_path / "mini.toml").write_text(TEXT)
-    chance = random.Random(time.time_ns())
     kept: dict[str, int] = {}
     killed = 0
-    for _ in range(5):
+    for more in (1, 4, 2, 9, 3):
         process = start(tmp_path)
-        kill_after(process, tmp_path, len(events(tmp_path)), chance.uniform(0.1, 1.2))
+        work_until(process, tmp_path, len(events(tmp_path)) + more)
+        os.killpg(process.pid, signal.SIGKILL)  # and all it started
+        process.communicate(timeout=PATIENCE)
         killed += process.returncode == -signal.SIGKILL
         now = artefacts(tmp_path)
         assert {path: now.get(path) for path in kept} == kept, "something finished was made again"
@@ -66,3 +63,29 @@ def test_five_kills(tmp_path: Path) -> None:
     _, ran, _ = run(study(TEXT, tmp_path), tmp_path / "calm")
     assert not ran.failed
     assert evaluations(tmp_path / "store") == evaluations(tmp_path / "calm")
+
+
+def test_told_to_end_it_ends_its_workers_too(tmp_path: Path) -> None:
+    """A scheduler speaks to the first process only; what works for it must not go on."""
+    (tmp_path / "mini.toml").write_text(TEXT)
+    process = start(tmp_path, "--workers", "2")
+    work_until(process, tmp_path, 2)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors.decode()
+    assert "interrupted; what was finished is kept" in errors.decode()
+    deadline = time.monotonic() + PATIENCE
+    while left := session(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def session(leader: int) -> list[str]:
+    """What runs in a session, as far as /proc tells."""
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+    return found

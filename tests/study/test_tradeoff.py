@@ -31,6 +31,8 @@ def test_a_sweep_keeps_the_other_settings() -> None:
         "ssd",
     )
     assert swept.name == "mini-tradeoff"
+    titles = ["ReGUn, w 0.2", "ReGUn, w 0.8", "AMUN, w 0.2", "AMUN, w 0.8", "SSD"]
+    assert [swept.title_of(name) for name in swept.entries()] == titles
     assert swept.resolve(swept.methods[2], "0.1")[1].train_on == "weighted"
 
 

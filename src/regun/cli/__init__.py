@@ -3,10 +3,12 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from typing import TextIO, cast
 
@@ -28,7 +30,7 @@ COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what its exit code means is in `arguments.EXIT_CODES` and at the end of `regun --help`."""
     out, errors = Steady(sys.stdout), Steady(sys.stderr)
-    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, errors)):
+    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, errors)), _told_to_end():
         code = _answer(build_parser().parse_args(argv))
         out.flush()  # so that a reader who is gone shows here, not when Python ends
         if out.fault is not None and code == 0:
@@ -50,6 +52,20 @@ def build_parser() -> argparse.ArgumentParser:
     for add in COMMANDS:
         add(commands)
     return parser
+
+
+@contextmanager
+def _told_to_end() -> Generator[None]:
+    """SIGTERM, by which containers and schedulers end a program, is heard as Ctrl-C is: worker processes end too."""
+    deaf = threading.current_thread() is not threading.main_thread()
+    if deaf or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _answer(args: argparse.Namespace) -> int:

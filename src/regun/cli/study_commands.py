@@ -80,7 +80,7 @@ def add_tradeoff(commands: Commands) -> None:
     _add_chosen_study(parser)
     _add_engine(parser)
     add_options(parser, {"--w NUMBERS": "weights of the retain loss (default 0.1,0.2,...,0.9)"})
-    parser.add_argument("--out", dest="folder", metavar="DIR", help=f"where the figures go {FOLDER}")
+    parser.add_argument("--out", dest="folder", metavar="DIR", help=f"where the figures and sweep.csv go {FOLDER}")
 
 
 def _add_table(actions: Commands) -> None:

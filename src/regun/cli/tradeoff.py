@@ -9,7 +9,7 @@ from regun.cli.terminal import emit, write
 from regun.cli.workshop import SWEEP, carried_out, chosen, folder_of, open_workshop
 from regun.errors import RegunError, SettingsError
 from regun.show.numbers import fixed
-from regun.show.text import table
+from regun.show.text import csv_of, table
 from regun.study import Study, Workshop
 from regun.study.collect import collect
 from regun.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
@@ -27,8 +27,10 @@ def run(args: argparse.Namespace) -> int:
     swept, out = before.beside(sweep(study, weights)), folder_of(args, before)
     ran = carried_out(args, swept, out)
     write(out / SWEEP, json.dumps({"weights": list(weights)}))
-    found = tradeoffs(collect(swept, ran.failed), study, weights)
-    paths = [write(out / name, content) for name, content in figure_files(found).items()]
+    results = collect(swept, ran.failed)
+    found = tradeoffs(results, study, weights)
+    files = figure_files(found) | {"sweep.csv": csv_of(results.rows()).encode()}
+    paths = [write(out / name, content) for name, content in files.items()]
     if args.json:
         emit({"tradeoffs": [asdict(t) for t in found], "files": [str(p) for p in paths], "failed": ran.failed})
     else:

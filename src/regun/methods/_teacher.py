@@ -1,6 +1,6 @@
 """ReGUn's teacher: a model that never saw the forgotten examples, asked about those very examples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class TeacherSettings(Updates):
     )
     teacher_lr: float | None = setting(None, "a teacher's learning rate (default: the base's, or 0.001)", above=0)
     teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or 64)", low=1)
+    teachers: int = setting(1, "how many are trained; the mean of their answers is learned", low=1)
 
 
 def teacher_recipe(usual: Recipe | None, config: TeacherSettings) -> Recipe:
@@ -60,19 +61,21 @@ def teacher_work(recipe: Recipe, retain: int) -> Work:
     return passes(recipe.epochs, retain, recipe.batch_size)
 
 
-def train_teacher(job: Job, config: TeacherSettings, after: Work) -> nn.Module:
-    """A fresh model trained on the retain set alone, frozen; its cost is the job's, and so is its part of a budget.
+def train_teachers(job: Job, config: TeacherSettings, after: Work) -> list[nn.Module]:
+    """Fresh models trained on the retain set alone, frozen; their cost is the job's, and so is their part of a budget.
 
-    `after` is the work planned for what comes after it. Nobody watches its epochs: they are not the model's.
+    `after` is the work planned for what comes after them. Nobody watches their epochs: they are not the model's.
     """
-    return taught(job, teacher_recipe(job.recipe, config), after)
+    recipe, count = teacher_recipe(job.recipe, config), config.teachers
+    each = teacher_work(recipe, len(job.indices("retain")))
+    return [taught(job, recipe, sum([each] * (count - 1 - k), after), k) for k in range(count)]
 
 
-def taught(job: Job, recipe: Recipe, after: Work) -> nn.Module:
-    """A teacher trained by this very recipe."""
-    retain = job.indices("retain")
+def taught(job: Job, recipe: Recipe, after: Work, number: int = 0) -> nn.Module:
+    """A teacher trained by this very recipe; each number has weights and batches of its own."""
+    retain, name = job.indices("retain"), ("teacher", number) if number else ("teacher",)
     part = first_part(job, teacher_work(recipe, len(retain)), after)
-    pupil = replace(part, model=fresh_model(job, "teacher"), seed=job.derive("teacher"))
+    pupil = replace(part, model=fresh_model(job, *name), seed=job.derive(*name))
     fitted = train_from_scratch(pupil, retain, recipe)
     if fitted.diverged:
         raise DivergedError(
@@ -88,11 +91,11 @@ def given_teacher(job: Job) -> nn.Module:
     return frozen_copy(job.teacher)
 
 
-def answers_of(teacher: nn.Module, job: Job, temperature: float) -> Callable[[Step], Tensor]:
-    """Soft targets (b, K) of a step's forget batch: the teacher's answers to its examples as they are, asked once."""
+def answers_of(teachers: Sequence[nn.Module], job: Job, temperature: float) -> Callable[[Step], Tensor]:
+    """Soft targets (b, K) of a step's forget batch: mean answers to its examples as they are, asked once."""
     forget = job.indices("forget")
-    logits = eval_logits(teacher, job.examples, forget, job.device)
-    answers = functional.softmax(logits.double() / temperature, dim=1).float()
+    logits = torch.stack([eval_logits(teacher, job.examples, forget, job.device) for teacher in teachers])
+    answers = functional.softmax(logits.double() / temperature, dim=-1).mean(dim=0).float()
     place = torch.full((len(job.examples),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
     return lambda step: answers[place[step.forget.indices.cpu()]].to(job.device)

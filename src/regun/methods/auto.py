@@ -203,7 +203,7 @@ class _Run:
         if config.lr is None and job.budget is None:
             recipe = anew.found_rate(job, job.model, recipe, [recipe.lr * times for times in TIMES])
         how = Distillation(self.plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
-        fitted = distil(job, how, answers_of(teacher, job, 1.0), Balance(job, self.stick, teacher))
+        fitted = distil(job, how, answers_of([teacher], job, 1.0), Balance(job, self.stick, teacher))
         if self.stick.collapsed(job.model):
             return self.ended(self.base, "base", warnings=[COLLAPSED])
         fitted.notes |= {"plan": str(self.plan), "result": "distilled", "accuracy": self._accuracy(job.model)}

@@ -36,7 +36,7 @@ from regun.methods._teacher import (
     given_teacher,
     teacher_recipe,
     teacher_work,
-    train_teacher,
+    train_teachers,
 )
 from regun.seeds import generator
 from regun.settings import setting
@@ -118,8 +118,9 @@ def needs(config: Config) -> Needs:
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
     """Epochs over the forget set, with retain batches beside it; before, a teacher's training."""
-    before = teacher_work(teacher_recipe(recipe, config), retain) if _trains_teacher(config) else Work(0, 0)
-    return before + _distillation(config, forget, retain)
+    each = teacher_work(teacher_recipe(recipe, config), retain)
+    teachers = config.teachers if _trains_teacher(config) else 0
+    return sum([each] * teachers, _distillation(config, forget, retain))
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
@@ -158,9 +159,9 @@ def make_target(job: Job, config: Config) -> Callable[[Step], Tensor]:
     if config.target == "reference":
         return reference_target(job, config)
     if config.reference == "given":
-        return answers_of(given_teacher(job), job, config.temperature)
+        return answers_of([given_teacher(job)], job, config.temperature)
     after = _distillation(config, len(job.indices("forget")), len(job.indices("retain")))
-    return answers_of(train_teacher(job, config, after), job, config.temperature)
+    return answers_of(train_teachers(job, config, after), job, config.temperature)
 
 
 class Target:
@@ -242,4 +243,8 @@ def _problems_of_teacher(config: Config) -> list[str]:
     ]
     if config.reference == "moving":
         problems.append("regun.reference is 'moving'; target teacher knows base (a teacher is trained) and given.")
+    if config.reference == "given" and config.teachers != 1:
+        problems.append(
+            f"regun.teachers is {config.teachers}; the teacher that is given is the only one: leave it out."
+        )
     return problems

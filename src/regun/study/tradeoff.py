@@ -48,10 +48,13 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     """
     if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
         raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")
-    texts = [swept for text in study.compared for swept in _swept(study, text, weights)]
-    return replace(
-        study, name=f"{study.name}-tradeoff", methods=tuple(texts), beside=(), titles={}, tune={}, relearn=False
-    )
+    told: dict[str, str] = {}
+    for name, text in study.entries().items():
+        for one in _swept(study, text, weights):
+            told[one] = study.title_of(name) + ("" if one == text else f", w {_weight(one):g}")
+    name, rest = f"{study.name}-tradeoff", {"beside": (), "titles": {}, "tune": {}, "relearn": False}
+    swept = replace(study, name=name, methods=tuple(told), **rest)
+    return replace(swept, titles={entry: told[text] for entry, text in swept.entries().items()})
 
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
