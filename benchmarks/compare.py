@@ -4,10 +4,11 @@
     python benchmarks/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
     python benchmarks/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
 
-Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). A difference
-counts as told if its 95 % interval (Student, over seeds) excludes 0 *and* it exceeds the mean noise floor: how far two
-retrained models are apart. With --paper, the paper's own number of that study stands beside ours. Samples are those that
-went through forward and backward passes, the mean of both, as a share of Retrain's.
+Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
+Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if p is below 0.05
+*and* it exceeds the mean noise floor: how far two retrained models are apart. With --paper, the paper's own number of
+that study stands beside ours. Samples are those that went through forward and backward passes, the mean of both, as a
+share of Retrain's.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +60,37 @@ def read(folder: Path, number: str, file_name: str = "rows.csv") -> dict[str, di
     return found
 
 
-def compared(one: Seeds, other: Seeds) -> tuple[float, float]:
-    """The mean difference over seeds that both have, and half of its 95 % interval."""
+@dataclass(frozen=True)
+class Difference:
+    """The mean over seeds that both have, half of its 95 % interval, and the p of no difference."""
+
+    mean: float
+    half: float
+    p: float
+
+
+def compared(one: Seeds, other: Seeds) -> Difference:
     change = [other[seed] - one[seed] for seed in one.keys() & other.keys()]
+    mean = statistics.mean(change)
     if len(change) < 2:
-        return statistics.mean(change), math.inf
-    half = float(t.ppf(0.975, len(change) - 1)) * statistics.stdev(change) / math.sqrt(len(change))
-    return statistics.mean(change), half
+        return Difference(mean, math.inf, 1.0)
+    error = statistics.stdev(change) / math.sqrt(len(change))
+    p = 2 * float(t.sf(abs(mean) / error, len(change) - 1)) if error else float(mean == 0)
+    return Difference(mean, float(t.ppf(0.975, len(change) - 1)) * error, p)
+
+
+def holm(found: Mapping[str, float]) -> dict[str, float]:
+    """Each p as large as it has to be for all of them to hold at once.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    adjusted: dict[str, float] = {}
+    least = 0.0
+    for place, (name, p) in enumerate(sorted(found.items(), key=lambda pair: pair[1])):
+        least = max(least, min(1.0, (len(found) - place) * p))
+        adjusted[name] = least
+    return adjusted
 
 
 def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
@@ -80,14 +105,20 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
             *(["the paper's"] if known else []),
             f"difference to {to}",
             "95 % interval",
+            "p (Holm)",
             "told",
         ]
         lines = [f"forget {forget}: {number}, against {to}; noise floor {floor:.2f}", ""]
-        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 3)}---|---|"]
+        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 4)}---|---:|---|"]
+        apart = {title: compared(rows[to].seeds, row.seeds) for title, row in rows.items() if title != to}
+        sure = holm({title: one.p for title, one in apart.items()})
         for title, row in sorted(rows.items(), key=lambda pair: pair[1].mean):
-            mean, half = compared(rows[to].seeds, row.seeds)
-            told = "yes" if abs(mean) > half and abs(mean) > floor else "no"
-            against = [f"{mean:+.2f}", f"{mean - half:+.2f} to {mean + half:+.2f}", told] if title != to else [""] * 3
+            against = [""] * 4
+            if title in apart:
+                one, p = apart[title], sure[title]
+                told = "yes" if p < 0.05 and abs(one.mean) > floor else "no"
+                span = f"{one.mean - one.half:+.2f} to {one.mean + one.half:+.2f}"
+                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", told]
             theirs = known.number(forget, row.method, number) if known else None
             beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
             lines.append(f"| {' | '.join([title, row.text(), *beside, *against])} |")
@@ -95,24 +126,40 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     return "\n\n".join(parts)
 
 
-DETAILS = {"retain_acc": "retain", "forget_acc": "forget", "test_acc": "test", "rmia_auc": "RMIA AUC"} | {
-    "influence_left": "influence left"
+DETAILS = {
+    "retain_acc": "retain",
+    "forget_acc": "forget",
+    "test_acc": "test",
+    "rmia_auc": "RMIA AUC",
+    "relearn_forget_acc": "relearned forget",
+    "relearn_rmia_auc": "relearned RMIA",
+    "influence_left": "influence left",
+    "retain_div": "retain div.",
+    "forget_div": "forget div.",
+    "gap_tp": "Gap TP",
 }
 
 
 def details(folder: Path) -> str:
-    """Means over seeds and runs of what a gap is made of, in the order of the study."""
+    """Means over seeds and runs of what a gap is made of and of what it leaves out, in the order of the study."""
     parts: list[str] = []
-    numbers = {name: read(folder, name) for name in (*DETAILS, "forward", "backward")}
+    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+        held = set(next(csv.reader(file)))
+    shown = {name: head for name, head in DETAILS.items() if name in held}
+    numbers = {name: read(folder, name) for name in (*shown, "forward", "backward")}
+    floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     for forget, rows in numbers["test_acc"].items():
-        heads = ["method", *DETAILS.values(), "samples", "verdicts"]
+        heads = ["method", *shown.values(), "samples", "verdicts"]
         lines = [f"forget {forget}", "", f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
         whole = sum(numbers[name][forget]["Retrain"].mean for name in ("forward", "backward"))
         for title in rows:
-            found = [numbers[name][forget].get(title) for name in DETAILS]
+            found = [numbers[name][forget].get(title) for name in shown]
             took = sum(numbers[name][forget][title].mean for name in ("forward", "backward"))
-            cells = [f"{row.mean:.1f}" if row else "" for row in found] + [f"{100 * took / whole:.0f} %"]
+            cells = [f"{abs(row.mean) if abs(row.mean) < 0.05 else row.mean:.1f}" if row else "" for row in found]
+            cells.append(f"{100 * took / whole:.0f} %")
             lines.append(f"| {' | '.join([title, *cells, _verdicts(folder, forget, title)])} |")
+        apart = [f"{floors[forget][name]['mean']:.1f}" if name in floors[forget] else "" for name in shown]
+        lines.append(f"| {' | '.join(['two retrained models apart', *apart, '', ''])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -20,7 +20,7 @@ from typing import Any
 from regun.study.results import COSTS, PAPER_COLUMNS
 
 KEPT = ("table.md", "table.tex", "tuned.toml")
-NAMED = ("study", "forget", "method", "title", "kind", "seed", "repeat", "key", "verdict", "diverged", *COSTS)
+NAMED = ("study", "forget", "method", "title", "kind", "seed", "repeat", "key", "verdict", "worst", "diverged", *COSTS)
 MORE = ("forget_div", "val_acc", "gap_rfvp", "influence_left")
 
 

@@ -106,6 +106,25 @@ def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.M
         assert [line for line in lines if line not in page] == [], words
 
 
+def test_the_pages_of_the_first_try_show_what_its_rows_say(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    first_try = importlib.import_module("first_try")
+    found = first_try.read(RESULTS / "first-try" / "rows.jsonl")
+    page = (RESULTS.parent / "docs/first_try.md").read_text(encoding="utf-8").splitlines()
+    over, every = (text.splitlines() for text in (first_try.overview(found), first_try.table(found)))
+    assert [line for line in over if line not in page] == []
+    shown = [line for line in page if re.match(rf"\| ({'|'.join(first_try.USERS)}) \| \S+ \| ", line)]
+    assert len(shown) > 50
+    assert [line for line in shown if line not in every] == []
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## A deletion request")[0]
+    ours = {cells[3:5] + cells[5:6] for line in over[2:] if (cells := tuple(c.strip() for c in line.split("|")))}
+    told = [line.split("|") for line in readme.splitlines() if re.search(r"\| \d+ of \d+ \|", line)]
+    assert len(told) > 5
+    for _, _, _, accuracy, within, _, _ in told:
+        mean, worst = re.fullmatch(r" (\S+) \((\S+)\) ", accuracy).groups()
+        assert (mean, worst, within.strip()) in ours
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_gaps_are_the_mean_distance_of_four_numbers_run_by_run(folder: Path):
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:

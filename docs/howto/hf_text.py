@@ -78,11 +78,11 @@ def main() -> dict[str, dict[str, float]]:
         recipe = {"epochs": EPOCHS, "batch_size": 32, "optimizer": "adamw", "lr": 1e-3, "schedule": "cosine"}
         outcome = regun.unlearn(base, **sets, rebuild=untrained, recipe=recipe)
         found = {
-            name: regun.audit(model, forget=sets["forget"], retain=sets["retain"], test=test)
+            name: regun.audit(model, before=base, forget=sets["forget"], retain=sets["retain"], test=test)
             for name, model in (("base", base), ("unlearned", outcome.model), ("retrained", retrained))
         }
         outcome.model.save_pretrained(folder)
-        card = regun.model_card(outcome, found["unlearned"], name="Topics of texts", before=found["base"])
+        card = regun.model_card(outcome, found["unlearned"], name="Topics of texts", library_name="transformers")
         Path(folder, "README.md").write_text(card, encoding="utf-8")
         again = BertForSequenceClassification.from_pretrained(folder)
         assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())

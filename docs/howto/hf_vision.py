@@ -56,11 +56,11 @@ def main() -> dict[str, dict[str, float]]:
         base = trained(data["train"], 0, folder)
         outcome = regun.unlearn(base, **known, rebuild=untrained, recipe=recipe)
         found = {
-            name: regun.audit(model, **known, test=data["test"])
+            name: regun.audit(model, before=base, **known, test=data["test"])
             for name, model in (("base", base), ("unlearned", outcome.model))
         }
         outcome.model.save_pretrained(folder)
-        card = regun.model_card(outcome, found["unlearned"], name="Noisy digits", before=found["base"])
+        card = regun.model_card(outcome, found["unlearned"], name="Noisy digits", library_name="transformers")
         Path(folder, "README.md").write_text(card, encoding="utf-8")
         again = ViTForImageClassification.from_pretrained(folder)
         assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())

@@ -1,12 +1,21 @@
 """regun: machine unlearning for trained classifiers, with evidence.
 
-The public list, nothing else; names are imported when first used, so that `regun --help` stays quick.
+The public list and the rooms, nothing else; they are imported when first used, so that `regun --help` stays quick.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regun import data as data
+    from regun import errors as errors
+    from regun import evaluate as evaluate
+    from regun import methods as methods
+    from regun import models as models
+    from regun import requests as requests
+    from regun import settings as settings
+    from regun import study as study
+    from regun import training as training
     from regun.api import audit, relearn, unlearn
     from regun.errors import RegunError
     from regun.evaluate import Evaluation
@@ -37,6 +46,19 @@ _HOMES = {
     "RegunError": "errors",
 }
 
+_ROOMS = {
+    # room: what is imported for `regun.room.name` to be there
+    "data": "data",
+    "errors": "errors",
+    "evaluate": "evaluate",
+    "methods": "methods",
+    "models": "models",
+    "requests": "requests",
+    "settings": "settings",
+    "study": "study",
+    "training": "training.fit",
+}
+
 __all__ = [
     "Budget",
     "Evaluation",
@@ -59,6 +81,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = name if name in _ROOMS else _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module 'regun' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"regun.{_HOMES[name]}"), name)
+    room = home.partition(".")[0]
+    importlib.import_module(f"regun.{_ROOMS.get(room, room)}")
+    module = importlib.import_module(f"regun.{home}")
+    return module if name in _ROOMS else getattr(module, name)

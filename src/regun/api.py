@@ -18,7 +18,7 @@ from regun.evaluate import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, 
 from regun.evaluate.relearning import Relearned
 from regun.methods import Method, Teacher, as_teacher, get_method
 from regun.models.outputs import ReadLogits
-from regun.runs.given import given
+from regun.runs.given import as_model, as_models, given, refuse_wrong_kinds, same_kind, several
 from regun.runs.guards import lost_in_precision
 from regun.runs.progress import ProgressLine
 from regun.runs.relearn import relearn as relearn_in_memory
@@ -75,13 +75,14 @@ def unlearn(
 
     Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and by
     what the examples hold: always with `check_content=True`, never with False, otherwise for data in memory. With
-    `inplace`, `model` itself gets the new weights, at the very end.
+    `inplace`, `model` itself gets the new weights, at the very end; it is left as it was if the run diverged.
 
     With `tune`, that many settings are tried and the best kept; `outcome.trials` lists them. No retrained model is
     needed: half of `heldout`, and `val`, are set aside to judge by. Settings that are given stay as they are.
 
     >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
     """
+    refuse_wrong_kinds(locals())
     sources = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
     case = given(model, sources, logits, device, num_classes, ids, check_content)
     where = case.device
@@ -110,17 +111,21 @@ def unlearn(
         if on_epoch is not None:
             on_epoch(epoch, unwrapped(made))
 
+    def rebuilt(own: int) -> nn.Module:
+        assert rebuild is not None
+        return taken(same_kind("what rebuild returned", rebuild(own), model), logits)
+
     job = Job(
         model=private_copy(case.model, where),
         examples=joined,
         splits=splits,
-        seed=seed,
+        seed=int(seed),
         device=where,
         on_epoch=told,
         on_progress=line.progress if line is not None else (lambda _: None),
         budget=budget,
         teacher=private_copy(as_teacher(teacher, case.classes), where) if teacher is not None else None,
-        rebuild=(lambda seed: taken(rebuild(seed), logits)) if rebuild is not None else None,
+        rebuild=rebuilt if rebuild is not None else None,
         recipe=trained_by,
     )
     if tune is None:
@@ -128,17 +133,37 @@ def unlearn(
     else:
         family = preset if preset is not None and preset in found.search else "resnet"
         outcome = search_job(
-            job, found, start, trials=tune, family=family, fixed=chosen, keep=keep, criterion=criterion
+            job, found, start, trials=int(tune), family=family, fixed=chosen, keep=keep, criterion=criterion
         )
     if line is not None:
         line.close()
     back = given_back(outcome.model, model)
     warnings = (*remarks, *outcome.warnings, *lost_in_precision(uncompiled(model), back))
     outcome = replace(outcome, model=back, warnings=warnings)
-    if not inplace:
-        return outcome
-    uncompiled(model).load_state_dict(outcome.model.state_dict())
-    return replace(outcome, model=model)
+    return _in_place(outcome, model) if inplace else outcome
+
+
+def _in_place(outcome: Outcome, model: nn.Module) -> Outcome:
+    """The outcome in the user's own model; one that is ruined stays apart from it, and that is said."""
+    ruined = _ruined(outcome)
+    if not ruined:
+        uncompiled(model).load_state_dict(outcome.model.state_dict())
+        return replace(outcome, model=model)
+    remark = (
+        f"the run diverged ({ruined}), so the model that was given is left as it was, although inplace=True; "
+        f"outcome.model is what became of a copy. Lower lr."
+    )
+    LOG.warning(remark)
+    return replace(outcome, warnings=(*outcome.warnings, remark))
+
+
+def _ruined(outcome: Outcome) -> str:
+    """Why nobody would want the model of a run; empty if it ended well."""
+    if outcome.diverged is not None:
+        return outcome.diverged
+    weights = [(name, p) for name, p in outcome.model.named_parameters() if p.requires_grad]
+    broken = next((name for name, p in weights if not bool(torch.isfinite(p).all())), None)
+    return f"the weights {broken} are not finite numbers" if broken is not None else ""
 
 
 def _method(
@@ -164,9 +189,9 @@ def audit(
     retrain: nn.Module | None = None,
     references: Sequence[nn.Module] = (),
     outs: Sequence[nn.Module] = (),
-    unseen: Sequence[str] | None = None,
-    attacks: Sequence[str | Attack | Scorer] | None = None,
-    metrics: Sequence[str | Metric | Measure] = (),
+    unseen: str | Sequence[str] | None = None,
+    attacks: str | Attack | Scorer | Sequence[str | Attack | Scorer] | None = None,
+    metrics: str | Metric | Measure | Sequence[str | Metric | Measure] = (),
     bootstrap: int = 1000,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -180,7 +205,8 @@ def audit(
     `before` is the model before unlearning: without it nobody knows what the tests could have seen, and nothing is
     called inside the noise floor. With it and models that never saw `forget` (the retrained ones or, in their place,
     `outs`: a few short trainings on `retain` will do), `influence` says how much is left, from one example on. `unseen`
-    names the sets to judge by; leave out one that the method trained towards (ReGUn: heldout).
+    names the sets to judge by; leave out one that the method trained towards (ReGUn: heldout). Of `unseen`, `attacks`
+    and `metrics`, one alone need not be in a list.
 
     At least one of `test`, `heldout` and `val` is needed as unseen data; unseen data that overlap the training data are
     refused, as in `unlearn`, and so are data that augment at random. Every example is fetched once for all models.
@@ -188,11 +214,17 @@ def audit(
 
     >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
     """
+    refuse_wrong_kinds(locals())
+    named = {"the model": model, "before": before, "retrain": retrain}
+    single = [as_model(name, one) for name, one in named.items() if one is not None]
+    references, outs = as_models("references", references), as_models("outs", outs)
+    judged = several("unseen", unseen) if unseen is not None else None
+    tried: Sequence[str | Attack | Scorer] | None = several("attacks", attacks) if attacks is not None else None
+    measured: Sequence[str | Metric | Measure] = several("metrics", metrics)
     sources = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
     case = given(model, sources, logits, device, num_classes, ids, check_content)
     refuse_augmented(case.sets)
 
-    single = [one for one in (model, before, retrain) if one is not None]
     models = [taken(one, logits) for one in (*single, *references, *outs)]
     said = {name: signals_of_each(models, examples, device=case.device) for name, examples in case.sets.items()}
     each = [{name: answers[number] for name, answers in said.items()} for number in range(len(models))]
@@ -203,11 +235,11 @@ def audit(
         each[len(single) : rest],
         before=each[1] if before is not None else None,
         outs=each[rest:],
-        unseen=unseen,
-        attacks=attacks,
-        metrics=metrics,
-        bootstrap=bootstrap,
-        seed=seed,
+        unseen=judged,
+        attacks=tried,
+        metrics=measured,
+        bootstrap=int(bootstrap),
+        seed=int(seed),
     )
 
 
@@ -219,6 +251,7 @@ def relearn(
     test: Source | None = None,
     heldout: Source | None = None,
     val: Source | None = None,
+    before: nn.Module | None = None,
     retrain: nn.Module | None = None,
     references: Sequence[nn.Module] = (),
     settings: Mapping[str, Any] | None = None,
@@ -232,28 +265,34 @@ def relearn(
 ) -> Relearned:
     """Whether forgetting lasts: copies of all models train on `retain` alone, gently, and what comes back is measured.
 
-    `retrain` and `references` were trained without `forget`; without them, unseen examples are the comparison. The
+    `retrain` and `references` were trained without `forget`; without them, unseen examples are the comparison. `before`
+    is the model before unlearning: what does not tell that one from retrained ones shows nothing (`audit`). The
     steps are two passes over `retain` with SGD at 0.01, or at a tenth of the rate of `recipe`, how the model was
     trained; `settings` (`lr`, `epochs`, `batch_size`, `optimizer`, ...) change them.
 
     >>> regun.relearn(model, forget=forget, retain=retain, test=test).numbers["regained_auc"]  # doctest: +SKIP
     """
+    refuse_wrong_kinds(locals())
+    references = as_models("references", references)
     if references and retrain is None:
         raise RegunError("references were given without retrain; name one of them as retrain.")
     sources = {"forget": forget, "retain": retain, "test": test, "heldout": heldout, "val": val}
-    case = given(model, sources, logits, device, num_classes, ids, check_content)
+    case = given(model, sources, logits, device, num_classes, ids, check_content, needed=("forget", "retain"))
     sets = case.sets
     joined = Joined((sets["forget"], sets["retain"]))
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(joined.indices(1), joined.indices(0), nothing, nothing, len(joined))
+    others = [as_model("retrain", retrain)] if retrain is not None else []
+    known = [as_model("before", before)] if before is not None else []
     updates = relearn_updates(as_recipe(recipe) if recipe is not None else None)
     found, _ = relearn_in_memory(
-        [taken(one, logits) for one in (model, *([retrain] if retrain is not None else []), *references)],
+        [taken(one, logits) for one in (model, *others, *references, *known)],
         joined,
         splits,
         {name: (examples, np.arange(len(examples))) for name, examples in sets.items() if name in UNSEEN},
         updates=bind(Updates, settings or {}, "relearn", updates),
-        seed=seed,
+        seed=int(seed),
         device=case.device,
+        before=bool(known),
     )
     return found

@@ -103,14 +103,6 @@ def test_same_seed_same_result_other_seed_same_values():
     assert other.numbers["forget_div"].low != FULL.numbers["forget_div"].low
 
 
-def test_gap_to_another_evaluation():
-    theirs = evaluate(RETRAIN, references=REFERENCES, bootstrap=0)
-    gaps = FULL.gap_to(theirs)
-    assert gaps["rmia_auc"] == pytest.approx(FULL.gaps["rmia_auc"].value)
-    assert gaps["test_acc"] == pytest.approx(FULL.gaps["test_acc"].value)
-    assert set(FULL.gap_to(FULL).values()) == {0.0}
-
-
 def test_a_floor_made_once_serves_every_model():
     floor = noise_floor(RETRAIN, REFERENCES)
     given = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=floor)

@@ -9,9 +9,10 @@ import pytest
 from worlds import World, from_odds, half_way, said
 
 from regun.errors import AuditError
-from regun.evaluate import Influence, Signals
+from regun.evaluate import Influence, Metric, NoiseFloor, Signals, evaluate
 from regun.evaluate.hardness import Ladder, _drawn, _normal
 from regun.evaluate.influence import influence
+from regun.evaluate.verdicts import Distances
 
 Odds = Mapping[str, np.ndarray]
 
@@ -151,9 +152,38 @@ def test_answers_that_round_to_certainty_and_tiny_sets_are_no_trouble():
     found = influence(certain, certain, [certain])
     assert found.answer == "cannot tell"
     assert "Already the model before unlearning" in found.why
-    assert {part.against: part.unseen for part in found.parts} == {"unseen": 55, "test": 50, "val": 5}
+    assert {part.against: part.unseen for part in found.parts} == {"unseen": 55, "test": 50}  # 5 alone say nothing
     text = json.dumps(found.to_json(), allow_nan=False)
     assert Influence.from_json(json.loads(text)) == found
+
+
+def test_where_too_few_records_are_unseen_nothing_was_measured_and_that_is_said():
+    world = World(0, 40, unseen={"test": 12, "val": 7})
+    never, base = world.models(3), world.model(1.0)
+    found = influence(base, base, never)
+    assert (found.answer, found.parts, found.known) == ("cannot tell", (), False)
+    assert found.p("before") is found.p("after") is None
+    needed = "It takes at least 20 unseen records to judge the 40 forgotten records by; "
+    assert found.why == f"{needed}test, val together have 19, so nothing can be told."
+    assert influence(base, base, never, unseen=["test"]).why == f"{needed}test has 12, so nothing can be told."
+    assert Influence.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_a_look_that_was_not_taken_decides_no_verdict():
+    """Neither as the part that is farthest off nor as one more look, which would widen the limits of the others."""
+    world = World(0, 40, unseen={"test": 12})
+    base, never = world.model(1.0), world.models(4)
+    found = evaluate(base, never[0], never[1:], before=base, bootstrap=0)
+    assert "unseen records to judge" in found.findings[0]
+    assert "influence_left" not in found.numbers
+    floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
+    assert floor.summary("a").limit < 8 < floor.summary("a", looks=2).limit
+    gaps = [
+        Distances(far, far, {"gap": Metric("gap", terms=("a",))}, (), left).gaps(floor)
+        for left in (None, found.influence)
+    ]
+    assert gaps[0] == gaps[1]
+    assert (gaps[1]["gap"].verdict, gaps[1]["gap"].worst) == ("outside", "a")
 
 
 def test_differences_that_are_rounding_decide_nothing():

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 from regun.requests.attempt import Change
 from regun.requests.words import _kind, claim_of, done_to_it
@@ -13,7 +14,8 @@ MOVED = Change(weights=1000, moved=400, relative=0.031, steps=12, answers=2.0)
 
 def outcome(method: str, config: dict | None = None, **notes) -> SimpleNamespace:
     anew = method == "retrain" and not config
-    return SimpleNamespace(method=method, notes=notes, trained_anew=anew, cost=Cost(steps=12), diverged=None)
+    made = {"model": nn.Linear(2, 2), "cost": Cost(steps=12), "diverged": None}
+    return SimpleNamespace(method=method, notes=notes, trained_anew=anew, **made)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_project import EASY, ERASE, HALVE, KEEP, QUICK, Memory, data, ids, network, project, weights
 from torch import nn
 
@@ -38,6 +40,38 @@ def fine(out: Path, **changes) -> bool:
     for path in sorted(out.glob("requests/*/receipt.json")):
         checks += verify_audit(path, project(**{**SHORT, **changes}), Naming())
     return all(check.fine is not False for check in checks)
+
+
+def test_a_letter_does_not_say_forgotten_where_the_audit_found_the_opposite(tmp_path: Path) -> None:
+    """A rule that asks for something else may accept; the person concerned is told what was found."""
+    given = {**MEMORY, "retrained": lambda forgotten: [Memory(0.0, seed) for seed in range(1, 6)]}
+    seen = run(tmp_path / "try", ids()[:40], method=HALVE, **given).receipt["audit"]["scopes"]["all"]["after"][
+        "numbers"
+    ]
+    rule = Options(accept=f"forgotten, smia_auc<={seen['smia_auc'][0]}", bootstrap=20)
+    less = replace(rule, accept=rule.accept.removeprefix("forgotten, "))
+    for method, asks, accepted in ((HALVE, rule, False), (HALVE, less, True), (ERASE, rule, True)):
+        done = run(tmp_path / f"{accepted} {method[-5:]}", ids()[:40], asks, method=method, **given)
+        text, left = done.receipt["letter"]["text"], done.receipt["audit"]["influence"]["all"]
+        assert done.accepted is accepted
+        assert ("can no longer be told apart" in text) == (accepted and method == ERASE)
+        assert ("still finds an influence" in text) == (accepted and method == HALVE), left
+
+
+def test_an_audit_cannot_be_done_again_once_the_model_before_is_gone(tmp_path: Path) -> None:
+    """An owner who deploys the accepted model has not tampered with anything."""
+    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+    first = run(tmp_path, ids()[:5], options, method=QUICK)
+    run(tmp_path, ids()[5:9], options, method=QUICK)
+    deployed = project().model
+    deployed.load_state_dict(load_file(first.folder / "model.safetensors"))
+    for number, missing in ((1, "before"), (2, "base")):
+        path = tmp_path / f"requests/{number:04d}/receipt.json"
+        assert all(check.fine for check in verify_audit(path, project(**SHORT), Naming()))
+        checks = verify_audit(path, project(**SHORT, model=deployed), Naming())
+        assert [check.what for check in checks if check.fine is False] == []
+        digest = json.loads(path.read_text())["model"][missing]
+        assert f"the project's model is not {digest[:12]}" in checks[-1].note
 
 
 # ------------------------------------------------------------------------------------------------- no change, no thanks

@@ -1,6 +1,8 @@
 """The transaction: who plays which part in a sequence of requests, what is accepted, and what is written."""
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +304,40 @@ def test_overlap_is_found_by_content_when_asked(tmp_path: Path) -> None:
         DataError, match=r"train and test share 1 examples \(by content; counted in test, by position; the first is 60"
     ):
         run(tmp_path / "b", FIRST, Options(accept=EASY, accept_untestable=True, check_content=True), **changes)
+
+
+def test_copies_of_forgotten_records_are_remarked_on_and_refused_when_asked(tmp_path: Path) -> None:
+    """What is forgotten under one id must not be learned again under another."""
+    x, y = data()["train"]
+    twice = {"train": (torch.cat([x, x[:2]]), torch.cat([y, y[:2]])), "ids": [*ids(), "copy-a", "copy-b"]}
+    notes: list[str] = []
+    done = regun.forget(
+        project(method=QUICK, **twice), regun.asked_of(FIRST), tmp_path / "a", LENIENT, on_note=notes.append
+    )
+    assert "train holds 2 copies of these records under other ids" in notes[0]
+    assert "Equal to forgotten records in content: 2 retained records" in " ".join(done.receipt["limits"])
+    with pytest.raises(DataError, match=r"2 copies of records in the request, under other ids \(the first: 'copy-a', "):
+        run(tmp_path / "b", FIRST, replace(LENIENT, check_content=True), **twice)
+    assert not (tmp_path / "b").exists()
+    done = run(tmp_path / "b", [*FIRST, "copy-a", "copy-b"], replace(LENIENT, check_content=True), **twice)
+    assert "Equal to forgotten" not in " ".join(done.receipt["limits"])
+
+
+def test_a_rebuild_that_returns_the_trained_weights_is_refused(tmp_path: Path) -> None:
+    trained = project().model
+    with pytest.raises(RegunError, match="rebuild returned the model's own trained weights"):
+        run(tmp_path / "out", FIRST, method="retrain", rebuild=lambda seed: copy.deepcopy(trained))
+
+
+def test_weights_that_training_anew_kept_are_told(tmp_path: Path) -> None:
+    frozen = project().model
+    frozen[0].requires_grad_(False)
+    for model, kept in ((frozen, True), (project().model, False)):
+        receipt = run(tmp_path / str(kept), FIRST, method="retrain", model=model).receipt
+        done = receipt["method"]["attempts"][0]["done"]
+        assert ("576 frozen weights of 771 kept as they were" in done) == kept
+        assert ("is the operator's word" in receipt["limits"][0]) == kept
+        assert ("a part that was learned elsewhere was kept" in receipt["letter"]["text"]) == kept
 
 
 def test_a_folder_at_work_or_not_writable_is_refused(tmp_path: Path) -> None:

@@ -246,6 +246,7 @@ BAD = [
     (["--project", PROJECT, "--sign", ""], "cannot read the private key"),
     (["--project", PROJECT, "--salt", ""], "cannot read the salt"),
     (["--project", PROJECT, "--witness", ""], "cannot read the witness"),
+    (["--project", PROJECT, "--witness", "{tmp}/out/ledger.jsonl"], "is inside"),
     (["--project", PROJECT, "--out", ""], "--out is empty; name a folder"),
     (["--project", PROJECT, "--ids", ""], "cannot read the ids of"),
     (["--project", PROJECT, "--accept", f"smia_auc<{'9' * 5000}"], "its bound is too large for a number"),
@@ -273,6 +274,15 @@ def test_a_number_of_resamples_that_is_none_is_refused(number: str, request_file
     assert "argument --bootstrap: give a whole number from 0 to 1,000,000" in capsys.readouterr().err
     with pytest.raises(RegunError, match="give 0 to 1,000,000 resamples"):
         Options(bootstrap=10**30)
+
+
+@pytest.mark.parametrize("name", ["received", "due", "reason", "requester", "role"])
+def test_an_option_with_nothing_in_it_is_refused(name: str, request_file: Path, tmp_path: Path, capsys) -> None:
+    """A variable of a script that is not set must not pass for today."""
+    with pytest.raises(SystemExit) as caught:
+        main([str(arg) for arg in forget(request_file, tmp_path / "out", f"--{name}", " ")])
+    assert caught.value.code == 2
+    assert f"argument --{name}: there is nothing in it" in capsys.readouterr().err
 
 
 def test_verify_says_what_is_wrong_with_its_arguments(tmp_path: Path, run) -> None:

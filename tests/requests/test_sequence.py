@@ -92,9 +92,12 @@ def test_unseen_records_are_part_of_what_is_asked(tmp_path: Path) -> None:
     assert len(set(plans)) == 3
 
 
-def test_ids_of_unseen_sets_are_counted_also_without_training_ids(tmp_path: Path) -> None:
+def test_ids_of_unseen_sets_without_training_ids_are_refused(tmp_path: Path) -> None:
+    """Record 5 of train and the test record that is called 5 are not the same."""
+    with pytest.raises(SettingsError, match="the project has unseen_ids without ids"):
+        run(tmp_path, [0], ids=None, unseen_ids={"heldout": [str(n) for n in range(60)]})
     with pytest.raises(DataError, match=r"ids\['heldout'\] has 3 ids for 60 examples"):
-        run(tmp_path, [0], ids=None, unseen_ids={"heldout": ["a", "b", "c"]})
+        run(tmp_path, ids()[:1], unseen_ids={"heldout": ["a", "b", "c"]})
 
 
 def test_earlier_rejections_are_counted(tmp_path: Path) -> None:

@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
 
 import regun
+from regun.cli import main
 
 TELL = """
 import json, torch
@@ -92,3 +96,26 @@ def test_changed_code_changes_the_names_of_what_it_decides(
 def test_words_and_layout_change_nothing(package: Path, before: dict, file: str, old: str, new: str) -> None:
     old = old if old in (package / file).read_text() else old.capitalize()
     assert changed(package, before, file, old, new) == set()
+
+
+NET = """
+from torch import nn
+
+def build(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.{kind}(), nn.Linear(8, num_classes))
+"""
+
+
+def test_the_same_weights_in_another_model_are_judged_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither definition nor weights alone decide what a model answers."""
+    torch.manual_seed(0)
+    weights = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).state_dict()
+    save_file(weights, tmp_path / "mine.safetensors")
+    found = []
+    for kind in ("ReLU", "Tanh", "ReLU"):
+        (tmp_path / "net.py").write_text(NET.format(kind=kind))
+        words = ["audit", str(tmp_path / "mine.safetensors"), "--data", "digits,limit=300,test_limit=100"]
+        words += ["--model", f"{tmp_path}/net.py:build", "--forget", "0.1", "--store", str(tmp_path / "store")]
+        assert main([*words, "--json", "--quiet", "--threads", "1"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["numbers"]["smia_auc"])
+    assert found[0] == found[2] != found[1]

@@ -58,6 +58,8 @@ def test_updates_of_the_base_are_under_what_the_study_says_and_leave_a_methods_o
     assert (config.weight_decay, config.nesterov, config.schedule) == (0.01, False, "steps")
     scrub = found.resolve("scrub", "0.1")[1]
     assert (scrub.schedule, scrub.nesterov) == ("steps", True)
+    teacher = found.resolve("regun@teacher", "0.1")[1]  # whose preset has its own
+    assert (teacher.weight_decay, teacher.schedule) == (5e-4, "cosine")
     assert found.resolve("ssd", "0.1")[1] == study().resolve("ssd", "0.1")[1]
     assert study().resolve("finetune", "0.1")[1].weight_decay == 0
 

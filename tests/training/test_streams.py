@@ -59,6 +59,16 @@ def test_no_batch_of_one_is_left_over() -> None:
     assert sizes == [16, 15, 2]
 
 
+@pytest.mark.parametrize(("forget", "retain"), [(5, 6), (7, 8), (21, 74), (22, 16), (100, 2), (3, 1)])
+@pytest.mark.parametrize("epoch", ["forget", "retain", "shorter"])
+def test_the_samples_of_an_epoch_are_those_that_its_batches_hold(forget: int, retain: int, epoch: str) -> None:
+    job = job_for(mlp(), blobs())  # 22 forget, 75 retain: last batches of one, of two, of all
+    stream = paired(job, forget, retain, epoch=epoch)
+    for number in range(4):
+        held = sum(len(part) for parts in stream.run(number, 0) for part in parts.values())
+        assert stream.samples(number) == held
+
+
 def test_the_papers_number_of_steps() -> None:
     examples = blobs(n=50)
     job = job_for(mlp(), examples)

@@ -58,6 +58,13 @@ def whole(low: int = 1 - LIMIT, high: int = LIMIT - 1) -> Callable[[str], int]:
     return read
 
 
+def said(text: str) -> str:
+    """The type of an argument that must not be empty: `--received "$UNSET"` must not pass for no `--received`."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("there is nothing in it; give a text, or leave it out")
+    return text
+
+
 def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
     """The type of an argument that is a number within bounds."""
 

@@ -186,7 +186,8 @@ def _relearned(args: argparse.Namespace, audit: Audit, subject: Subject, place: 
     seen = subject.setup.seen_by(get_method("finetune"), audit.data)
     run = Relearning.of(audit.target, seen, audit.splits, subject.base or audit.target)
     tell = Display("relearn", args.quiet).counter("model")
-    return relearn_models(run, audit.retrain, audit.references, place.store, place.device, tell)
+    judges = (audit.retrain, audit.references, place.store, place.device)
+    return relearn_models(run, *judges, before=audit.before, on_model=tell)
 
 
 def _write_risks(path: Path, evaluation: Evaluation, audit: Audit, place: Place) -> None:

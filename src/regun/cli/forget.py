@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, whole
+from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, said, whole
 from regun.errors import SettingsError
 from regun.show.numbers import fixed, interval, many, names
 from regun.show.text import plain, table
@@ -27,7 +27,8 @@ OUTCOMES = {
     "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
     "cannot tell": (
         "CANNOT TELL whether request {number} has worked; its model is kept apart, the one before it stays current.\n"
-        "--fallback retrain trains anew without the records; --accept-untestable takes the model as it is"
+        "--fallback retrain trains anew without the records, by the project's retrain=...; --accept-untestable takes "
+        "the model as it is"
     ),
 }
 
@@ -75,10 +76,11 @@ def add_forget(commands: Commands) -> None:
         ("received", "the day it was received (2026-11-30), where the file does not say; default: today"),
         ("due", "the day it is due, where the file does not say; default: a month after it was received"),
     ):
-        parser.add_argument(
-            f"--{name}", default="", metavar="DAY" if name in ("received", "due") else "TEXT", help=help
-        )
-    parser.add_argument("--role", metavar="TEXT", help="who is responsible, for the receipt; default: the project's")
+        day = "DAY" if name in ("received", "due") else "TEXT"
+        parser.add_argument(f"--{name}", type=said, metavar=day, help=help)
+    parser.add_argument(
+        "--role", type=said, metavar="TEXT", help="who is responsible, for the receipt; default: the project's"
+    )
     parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument(
         "--bootstrap", type=whole(0, 1_000_000), default=1000, metavar="N", help="resamples for intervals (1000)"
@@ -104,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     from regun.requests import forget, prepare, read_asked, refuse_unknown
 
     problems = Problems()
-    texts = (args.reason, args.requester, args.received, args.due)
+    texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
     asked = problems.attempt(lambda: read_asked(Path(args.ids)).filled(*texts))
     options = problems.attempt(lambda: _options(args))
     problems.attempt(lambda: use_threads(args.threads))

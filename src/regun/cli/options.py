@@ -16,6 +16,7 @@ from regun.data.examples import Data
 from regun.errors import RegunError, SettingsError
 from regun.plugins import is_code
 from regun.runs.choices import Selection
+from regun.runs.given import usable_device
 from regun.runs.selection import resolve
 from regun.runs.setup import (
     Setup,
@@ -228,13 +229,7 @@ def splits_of(
 def read_device(text: str) -> torch.device:
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(text)
-        torch.empty(1, device=device).tolist()  # `meta` makes tensors, but they hold nothing
-    except (RuntimeError, AssertionError, ImportError, ValueError) as fault:
-        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
-        raise RegunError(f"device {text[:80]!r} cannot be used ({reason[:200]}); use cpu or auto.") from None
-    return device
+    return usable_device(text)
 
 
 def use_threads(count: int | None) -> None:

@@ -48,7 +48,7 @@ def refuse_overlap(
         if one_origin:
             _refuse(one, other, np.intersect1d(origins[one][1], origins[other][1]), "position in the same data set")
         told_apart = one_origin or (one in named and other in named)
-        cheap = _in_memory(sets[one]) and _in_memory(sets[other])
+        cheap = in_memory(sets[one]) and in_memory(sets[other])
         if content or (content is None and cheap and not told_apart):
             for name in {one, other} - set(bytes_of):
                 bytes_of[name] = content_digests(sets[name])
@@ -73,7 +73,7 @@ def _compare(first: tuple[str, list[bytes]], second: tuple[str, list[bytes]], *,
 
 def content_digests(examples: Examples) -> list[bytes]:
     """SHA-256 of each example's input as the model would see it at test time, whatever batch it is in."""
-    size = 256 if _in_memory(examples) else 1  # a user's collate function may fill a batch up to its longest example
+    size = 256 if in_memory(examples) else 1  # a user's collate function may fill a batch up to its longest example
     found: list[bytes] = []
     for batch in examples.stream(in_order(len(examples), size)):
         parts = {name: _plain(part) for name, part in sorted(named(batch.x).items())}
@@ -91,9 +91,10 @@ def _plain(part: Tensor) -> npt.NDArray[Any]:
     return (whole.view(torch.int16) if whole.dtype == torch.bfloat16 else whole).numpy()  # which numpy does not know
 
 
-def _in_memory(examples: Examples) -> bool:
+def in_memory(examples: Examples) -> bool:
+    """Whether looking at every example is cheap."""
     if isinstance(examples, Selected):
-        return _in_memory(examples.examples)
+        return in_memory(examples.examples)
     return isinstance(examples, TensorExamples | ArrayExamples)
 
 

@@ -78,11 +78,6 @@ class Evaluation:
         """The numbers without their intervals."""
         return {name: number.value for name, number in self.numbers.items()}
 
-    def gap_to(self, other: Evaluation) -> dict[str, float]:
-        """|difference| of every number both evaluations hold."""
-        theirs = other.values()
-        return {name: abs(value - theirs[name]) for name, value in self.values().items() if name in theirs}
-
     def to_json(self) -> dict[str, Any]:
         return {
             "numbers": {name: number.to_json() for name, number in self.numbers.items()},

@@ -61,10 +61,6 @@ class FloorSummary:
     largest: float
     limit: float
 
-    def verdict(self, gap: float) -> Verdict:
-        """Whether the gap is within the limit; what that is worth, the model before unlearning must show."""
-        return "inside" if gap <= self.limit else "outside"
-
 
 @dataclass(frozen=True)
 class NoiseFloor:

@@ -40,7 +40,7 @@ HALVED = 0.45
 TOGETHER = "unseen"
 """All unseen sets taken together."""
 DRAWS = 2000
-_FEWEST = 20  # unseen records of which a set says anything
+_FEWEST = 20  # unseen records from which on a set says anything
 _MANY = 300  # records whose random halves are normal
 _EXTREME = 12.0  # log-odds beyond it are rounding
 _ROUNDING = 1e-6  # effects in log-odds that are nearer to each other are equal
@@ -66,7 +66,8 @@ class Influence:
     """How much influence the forgotten records still have.
 
     `share` is what is left in percent of the influence on the model before unlearning; each of its bounds holds in 95 %
-    of cases. `halved` counts the records that lost half of the confidence that it had in their labels.
+    of cases. `halved` counts the records that lost half of the confidence that it had in their labels. `parts` are the
+    looks that were taken: none where there are too few unseen records.
     """
 
     answer: Answer
@@ -80,12 +81,14 @@ class Influence:
     @property
     def known(self) -> bool:
         """Whether the model before unlearning shows an influence, so that a share of it means something."""
-        return self.p("before") < CHANCE
+        chance = self.p("before")
+        return chance is not None and chance < CHANCE
 
-    def p(self, which: Literal["before", "after"]) -> float:
-        """The chance that a model which never saw the records shows as large an effect, over all looks together."""
+    def p(self, which: Literal["before", "after"]) -> float | None:
+        """The chance that a model which never saw the records shows as large an effect, over all looks together; None
+        where nobody could look."""
         chances = [part.p_after if which == "after" else part.p_before for part in self.parts]
-        return min(1.0, len(chances) * min(chances))
+        return min(1.0, len(chances) * min(chances)) if chances else None
 
     def to_json(self) -> dict[str, Any]:
         parts = [{**asdict(p), **{k: getattr(p, k).to_json() for k in _NUMBERS}} for p in self.parts]
@@ -120,11 +123,16 @@ def influence(
         raise AuditError("influence needs at least 1 model that never saw the forgotten records; give retrained ones.")
     models = [aligned(needed, before, "the model before unlearning"), needed]
     others = [aligned(needed, out, f"out model {k}") for k, out in enumerate(outs)]
-    sets = ([(TOGETHER, names)] if len(names) > 1 else []) + [(name, (name,)) for name in names]
+    sizes = {name: len(needed[name]) for name in names}
+    every = ([(TOGETHER, names)] if len(names) > 1 else []) + [(name, (name,)) for name in names]
+    sets = [(name, one) for name, one in every if sum(sizes[part] for part in one) >= _FEWEST]
     member = float(_odds(before["retain"]).mean()) if "retain" in before else _EXTREME
     parts = tuple(_part(name, one, models, others, member, len(sets), seed) for name, one in sets)
     fell = np.exp(after["forget"].true_log_prob - np.maximum(models[0]["forget"].true_log_prob, -_EXTREME)) <= HALVED
-    return _answered(parts, len(needed["forget"]), len(others), int(fell.sum()))
+    records, halved = len(needed["forget"]), int(fell.sum())
+    if not parts:
+        return Influence("cannot tell", Number(100.0), records, len(others), halved, (), _too_few(records, sizes))
+    return _answered(parts, records, len(others), halved)
 
 
 def _odds(signals: Signals) -> FloatArray:
@@ -145,9 +153,6 @@ def _part(
     def odds(model: SplitSignals, names: Sequence[str]) -> FloatArray:
         return np.concatenate([_odds(model[name]) for name in names])
 
-    unseen = sum(len(models[0][name]) for name in sets)
-    if unseen < _FEWEST:
-        return InfluencePart(against, unseen, Number(0.0), Number(0.0), Number(100.0), 1.0, 1.0, "cannot tell")
     hard, easy = (sum(odds(out, names) for out in outs) / len(outs) for names in (("forget",), sets))
     ladder = Ladder.of(np.asarray(hard), np.asarray(easy))
     before, after = (ladder.residuals(odds(m, ("forget",)), odds(m, sets)) for m in models)
@@ -158,7 +163,7 @@ def _part(
     drawn = null_effects(ladder, (before, after), weights, DRAWS, rng(seed, "influence", against))
     centre = drawn.mean(axis=1)
     left = _halves(weights * before.forget, rng(seed, "influence left", against))
-    return _judged(against, unseen, effects - centre, drawn - centre[:, None], left, looks)
+    return _judged(against, len(ladder.unseen), effects - centre, drawn - centre[:, None], left, looks)
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -211,12 +216,19 @@ def _answered(parts: tuple[InfluencePart, ...], records: int, outs: int, halved:
     return Influence(answer, part.share, records, outs, halved, parts, _why(answer, part, records, len(parts)))
 
 
+def _too_few(records: int, sizes: Mapping[str, int]) -> str:
+    have = f"{', '.join(sizes)} {'has' if len(sizes) == 1 else 'together have'} {sum(sizes.values())}"
+    return f"It takes at least {_FEWEST} unseen records to judge {_who(records)} by; {have}, so nothing can be told."
+
+
+def _who(records: int) -> str:
+    return "the forgotten record" if records == 1 else f"the {records} forgotten records"
+
+
 def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
     """The answer in one sentence, with its numbers."""
-    one = records == 1
-    who, them, are = (
-        ("the forgotten record", "it", "is") if one else (f"the {records} forgotten records", "them", "are")
-    )
+    one, who = records == 1, _who(records)
+    them, are = ("it", "is") if one else ("them", "are")
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"

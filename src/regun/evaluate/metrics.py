@@ -9,7 +9,6 @@ import numpy as np
 
 from regun.errors import AuditError, unknown
 from regun.evaluate.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Ranked, Share
-from regun.evaluate.intervals import Number, Resampling
 from regun.evaluate.own import name_of
 from regun.evaluate.roc import Contrast
 from regun.evaluate.signals import (
@@ -219,13 +218,6 @@ def resolve_metric(metric: str | Metric | Measure) -> Metric:
             raise AuditError(unknown("metric", metric, [*BUILT_IN, "file.py:function", "module:function"]))
         metric = find_function(metric, "measures a model: f(splits, retrain)")
     return metric if isinstance(metric, Metric) else Metric(name_of(metric), measure=metric)
-
-
-def accuracy_numbers(splits: SplitSignals, how: Resampling) -> dict[str, Number]:
-    """Accuracy on every split, with its interval."""
-    nothing = np.empty(0)
-    found = {f"{split}_acc": BUILT_IN[f"{split}_acc"](splits, None) for split in splits}
-    return {name: estimate.number(name, nothing, how) for name, estimate in found.items() if estimate is not None}
 
 
 def measured(metrics: Iterable[Metric], splits: SplitSignals, retrain: SplitSignals | None) -> dict[str, Estimate]:

@@ -2,7 +2,8 @@
 
 A method may hide examples rather than forget them: a few steps of fine-tuning on the retain set, which say nothing
 about the forgotten ones, then bring them back. A retrained model has nothing to bring back. So the model, Retrain and
-the references take the same small steps, and what each says is compared after them.
+the references take the same small steps, and what each says is compared after them; so does the model before
+unlearning, where it is known, to show whether the comparison can tell it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from regun.evaluate.floor import NoiseFloor
 from regun.evaluate.intervals import Number, auc_interval, share
 from regun.evaluate.roc import Contrast
 from regun.evaluate.signals import LOG_FLOOR, UNSEEN, FloatArray
-from regun.evaluate.verdicts import Gap
+from regun.evaluate.verdicts import Distances, Gap
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -47,6 +48,7 @@ RELEARN_METRICS: dict[str, Metric] = {
 }  # fmt: skip
 """The numbers of the relearning check, by name."""
 REGAINED = ("regained_acc", "regained_auc")
+"""Of these a model before unlearning has nothing to show: it hid nothing. So no model is called inside by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +95,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Relearned:
-    """The outcome of the check: numbers with intervals, Retrain's own, distances next to the noise floor, curves."""
+    """The outcome of the check: numbers with intervals, those of the model before unlearning where it is known,
+    Retrain's own, distances next to the noise floor, curves."""
 
     numbers: Mapping[str, Number]
+    before: Mapping[str, Number]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
     curve: tuple[Point, ...]
@@ -108,6 +112,7 @@ class Relearned:
     def to_json(self) -> dict[str, Any]:
         return {
             "numbers": {name: number.to_json() for name, number in self.numbers.items()},
+            "before": {name: number.to_json() for name, number in self.before.items()},
             "retrain": dict(self.retrain),
             "gaps": {name: vars(gap) for name, gap in self.gaps.items()},
             "curve": [vars(point) for point in self.curve],
@@ -116,24 +121,32 @@ class Relearned:
 
 
 def relearned(
-    target: Curve, retrain: Curve | None = None, references: Sequence[Curve] = (), floor: NoiseFloor | None = None
+    target: Curve,
+    retrain: Curve | None = None,
+    references: Sequence[Curve] = (),
+    floor: NoiseFloor | None = None,
+    *,
+    before: Curve | None = None,
 ) -> Relearned:
     """What the target regained, next to Retrain and to how far relearned retrained models are apart.
 
-    `floor` saves computing `relearn_floor(retrain, references)` again.
+    `floor` saves computing `relearn_floor(retrain, references)` again. `before` is the model before unlearning: without
+    it nobody knows what the comparison could have seen, and nothing is called inside the noise floor.
     """
-    for other in (retrain, *references):
+    for other in (retrain, before, *references):
         _same(target, other)
     numbers = _numbers(target, retrain, references)
-    own = _numbers(retrain, retrain, references) if retrain is not None else {}
+    knew = dict(_after(before, references)) if before is not None else {}
+    own = dict(_after(retrain, references)) if retrain is not None else {}
     noise = floor or (relearn_floor(retrain, references) if retrain is not None and len(references) > 1 else None)
-    gaps: dict[str, Gap] = {}
-    for name, number in numbers.items() if retrain is not None else ():
-        value = max(0.0, number.value) if name in REGAINED else abs(number.value - own[name].value)
-        gaps[name] = _gap(value, name, noise)
-    truth = {name: number.value for name, number in own.items() if name not in REGAINED}
+    ours, past = (_distances(found, own) if retrain is not None else {} for found in (numbers, knew))
     return Relearned(
-        numbers, truth, gaps, points(target, references), points(retrain, references) if retrain is not None else ()
+        numbers=numbers,
+        before=knew,
+        retrain={name: number.value for name, number in own.items()},
+        gaps=Distances(ours, past, RELEARN_METRICS, judged=()).gaps(noise),
+        curve=points(target, references),
+        retrain_curve=points(retrain, references) if retrain is not None else (),
     )
 
 
@@ -144,9 +157,9 @@ def relearn_floor(retrain: Curve, references: Sequence[Curve]) -> NoiseFloor:
     for i, j in combinations(range(len(models)), 2):
         rest = [model for k, model in enumerate(models) if k not in (i, j)]
         left, right = (_numbers(models[a], models[b], rest) for a, b in ((i, j), (j, i)))
+        there, back = _distances(left, right), _distances(right, left)
         for name in left:
-            pair = (left[name].value, right[name].value)
-            values.setdefault(name, []).append(max(0.0, *pair) if name in REGAINED else abs(pair[0] - pair[1]))
+            values.setdefault(name, []).append(max(there[name], back[name]))
     return NoiseFloor(len(models), {name: tuple(found) for name, found in values.items()})
 
 
@@ -171,6 +184,7 @@ def with_relearning(evaluation: Evaluation, found: Relearned) -> Evaluation:
     return replace(
         evaluation,
         numbers={**evaluation.numbers, **found.numbers},
+        before={**evaluation.before, **found.before},
         retrain={**evaluation.retrain, **found.retrain},
         gaps={**evaluation.gaps, **found.gaps},
         metrics={**evaluation.metrics, **{name: RELEARN_METRICS[name] for name in found.numbers}},
@@ -238,11 +252,12 @@ def _auc(contrast: Contrast) -> float:
     return 100.0 * float(contrast.auc()[0])
 
 
-def _gap(value: float, name: str, noise: NoiseFloor | None) -> Gap:
-    if noise is None:
-        return Gap(value)
-    found = noise.summary(name)
-    return Gap(value, found.mean, found.largest, found.limit, found.verdict(value))
+def _distances(ours: Mapping[str, Number], retrain: Mapping[str, Number]) -> dict[str, float]:
+    """How far every number is from Retrain's; what was regained is that far above it already."""
+    return {
+        name: max(0.0, number.value) if name in REGAINED else abs(number.value - retrain[name].value)
+        for name, number in ours.items()
+    }
 
 
 def _same(target: Curve, other: Curve | None) -> None:

@@ -89,13 +89,14 @@ class Distances:
         """Outside where any part is: a mean of several hides one that leaks. Each is looked at with a chance of 5 %
         over the number of looks; the model before unlearning must be outside in a part that is about forgetting."""
         parts = [name for name in parts_of(gap, self.judged) if name in self.ours and name in floor.values]
-        looks = len(parts) + (self.influence is not None)
+        now, then = (self.influence.p(which) if self.influence else None for which in ("after", "before"))
+        looks = len(parts) + (now is not None)
         limits = {name: floor.summary(name, looks).limit for name in parts}
         far = {name: _times(self.ours[name], limit) for name, limit in limits.items()}
         seen = any(self._was_beyond(name, limits[name]) for name in parts if not self._is_utility(name))
-        if self.influence is not None:
-            far[INFLUENCE] = _times(CHANCE / looks, self.influence.p("after"))
-            seen = seen or self.influence.p("before") < CHANCE / looks
+        if now is not None and then is not None:
+            far[INFLUENCE] = _times(CHANCE / looks, now)
+            seen = seen or then < CHANCE / looks
         worst = max(far, key=lambda name: far[name])
         return "outside" if far[worst] > 1 else "inside" if seen else "cannot tell", worst
 

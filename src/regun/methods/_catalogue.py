@@ -111,7 +111,7 @@ def _unsaid(method: Method, names: Sequence[str]) -> str:
         f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
         f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
         f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
-        f"weight_decay, schedule, ...), in Python also recipe=...; or name a preset: "
+        f"weight_decay, schedule, ...), in Python also recipe=..., of a Project retrain=...; or name a preset: "
         f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
     )
 

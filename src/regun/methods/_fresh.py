@@ -21,12 +21,24 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     """
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
+    _refuse_learned(uncompiled(made), job.model)
     twin = copy.deepcopy(job.model)
     twin.load_state_dict(uncompiled(made).state_dict())
     with torch.no_grad():
         for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
             value.copy_(own)
     return twin
+
+
+def _refuse_learned(made: nn.Module, model: nn.Module) -> None:
+    """A `rebuild` that loads the trained weights would pass for training anew."""
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    new = dict(made.named_parameters())
+    if own and all(name in new and torch.equal(new[name].detach().to(p), p.detach()) for name, p in own.items()):
+        raise RegunError(
+            "rebuild returned the model's own trained weights: a model that starts from these has seen what is to be "
+            "forgotten. Let rebuild(seed) return a new, untrained model (or the pretrained one it was made from)."
+        )
 
 
 def reset(model: nn.Module, seed: int) -> nn.Module:

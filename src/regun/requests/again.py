@@ -24,6 +24,7 @@ from regun.requests.rule import read_rule
 from regun.requests.seal import Naming, Receipt, read_receipt
 from regun.requests.verify import Check, number_of
 from regun.runs.unlearning import Outcome
+from regun.store import state_digest
 from regun.training.job import Cost
 
 TOLERANCE = 0.1
@@ -82,6 +83,11 @@ def _audit(plan: Plan, folder: Folder, lines: list[LedgerLine], receipt: Receipt
     *earlier, line = lines
     last = next((one for one in reversed(earlier) if one.accepted), None)
     before, made = model_after(project, folder, last), model_after(project, folder, line)
+    missing = _missing(plan, line, before, said["drops"])
+    if missing:
+        why = f"cannot be done again: the project's model is not {missing[:12]}, which the audit compared with"
+        yield Check("audit", None, why)
+        return
     options = replace(plan.options, bootstrap=int(how["bootstrap"]), seed=int(how["seed"]))
     totals = {name: value for name, value in said["drops"].items() if name.endswith("_total")}
     judge = judge_for(replace(plan, options=options), before, totals)
@@ -100,6 +106,15 @@ def _audit(plan: Plan, folder: Folder, lines: list[LedgerLine], receipt: Receipt
     yield _compared("audit: accuracy lost", _single(said["drops"]), _single(again.drops))
     yield from _influences(said["influence"], judge.left(again.audit))
     yield _verdict(receipt, again)
+
+
+def _missing(plan: Plan, line: LedgerLine, before: nn.Module, drops: Mapping[str, Any]) -> str:
+    """The digest of a model that the audit compared with and that is not at hand: an owner may have put the accepted
+    one in its place. The very first one is missed only if it was at hand then."""
+    if state_digest(before.state_dict()) != line.before:
+        return line.before
+    had_first = any(name.endswith("_total") for name in drops)
+    return line.base if had_first and plan.case.weights != line.base else ""
 
 
 def _outcome(receipt: Receipt, made: nn.Module) -> Outcome:

@@ -133,6 +133,10 @@ def opened(root: Path, into_existing: bool = False) -> Generator[tuple[Folder, L
 def refuse_foreign(folder: Folder, ledger: Ledger, into_existing: bool = False) -> None:
     """Raise where writing could meet something of the user's: links, a damaged ledger, a folder of other things."""
     root = folder.root
+    if root.exists() and not root.is_dir():
+        raise RegunError(
+            f"{root} is a file; ledger and receipts go to a folder: name a new one, or that of earlier ones."
+        )
     for path in (folder.ledger, folder.requests, root / ".regun-lock", folder.request(ledger.count + 1)):
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")

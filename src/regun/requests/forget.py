@@ -13,7 +13,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import nn
 
-from regun.errors import DataError, RegunError
+from regun.errors import DataError, RegunError, SettingsError
 from regun.requests.asked import Asked
 from regun.requests.attempt import Attempt, fair_sets, judged, leave_as_it_is, run_method
 from regun.requests.folder import MODEL, Folder, commit, opened, refuse_foreign
@@ -36,7 +36,7 @@ from regun.requests.project import USERS, Project, no_exit, open_case
 from regun.requests.receipt import finished
 from regun.requests.seal import Receipt, refuse_bad_key
 from regun.runs.unlearning import WAYS_OUT
-from regun.show.numbers import names
+from regun.show.numbers import many, names
 from regun.store import state_digest
 from regun.training.job import Epoch
 
@@ -77,6 +77,8 @@ def prepare(project: Project, asked: Asked, out: Path, options: Options | None =
     methods = tuple(chosen(spec, project) for spec in specs if spec is not None)
     if options.sign is not None:
         refuse_bad_key(options.sign)
+    if options.witness is not None and folder.root in options.witness.resolve().parents:
+        raise SettingsError([f"the witness {options.witness} is inside {out}, which it watches; keep it elsewhere."])
     case = open_case(project, check_content=options.check_content)
     ledger = read_ledger(folder.ledger)
     refuse_foreign(folder, ledger, options.into_existing)
@@ -109,8 +111,7 @@ def _refuse_what_cannot_work(plan: Plan) -> None:
             raise RegunError(f"{how.method.title} needs a held-out set, the project's heldout=...: {WAYS_OUT}")
         if how.needs.fresh_model and plan.case.why_no_fresh_model:
             raise RegunError(plan.case.why_no_fresh_model)
-    if plan.case.project.retrained is None:  # its models bring numbers of their own; the run asks them before its work
-        rehearsal(plan).refuse_unknown_numbers()
+    rehearsal(plan).refuse_unknown_numbers()
 
 
 # ---------------------------------------------------------------------------------------------------------- the request
@@ -139,6 +140,9 @@ def forget(
     refuse_unknown(plan, asked)
     if plan.empty:
         return Done(plan, plan.tip)
+    if plan.copies:
+        note = f"train holds {many(len(plan.copies), 'copy', 'copies')} of these records under other ids"
+        on_note(f"{note}, and the model goes on learning from them; --check-content names them")
     if plan.in_the_clear:
         on_note(f"the salt hides ids and requesters; {names(plan.in_the_clear)} are written as they were given")
     witness = plan.options.witness

@@ -21,8 +21,8 @@ from regun.store import state_digest
 
 NEW = "new"
 """The scope of this request's records; it and ALL are the same in the first request."""
-REHEARSED = 8
-"""Records of a set, and resamples, in a rehearsal."""
+REHEARSED, ENOUGH = 8, 4
+"""Records of a set, and resamples, in a rehearsal; retrained models, enough for every number there is."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,20 @@ def with_outs(judge: Judge, outcome: Outcome, folder: Folder, listener: Listener
 
 
 def rehearsal(plan: Plan) -> Judge:
-    """The judge of a request before any work: a few records of noise stand in place of the model's answers."""
+    """The judge of a request before any work: a few records of noise stand in place of what models answer, the
+    project's retrained ones as well; how many those are shows when they are asked."""
     rng, classes = np.random.default_rng(0), plan.case.sets["train"].num_classes
     forget, new = (np.arange(min(REHEARSED, len(rows))) for rows in (plan.forget, plan.new))
     sets = ("retain", *(name for name, rows in plan.kept.items() if len(rows)))
-    noise = {
-        name: Signals.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
-        for name, n in {**dict.fromkeys(sets, REHEARSED), "forget": len(forget)}.items()
-    }
+
+    def noise() -> dict[str, Signals]:
+        return {
+            name: Signals.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
+            for name, n in {**dict.fromkeys(sets, REHEARSED), "forget": len(forget)}.items()
+        }
+
     options = replace(plan.options, bootstrap=min(plan.options.bootstrap, REHEARSED))
     small = replace(plan, options=options, forget=forget, new=new)
-    return _with_audits(Judge(small, noise, noise if plan.case.weights == plan.base else None))
+    before, retrained = noise(), range(ENOUGH if plan.case.project.retrained is not None else 0)
+    first = before if plan.case.weights == plan.base else None
+    return _with_audits(Judge(small, before, first, [noise() for _ in retrained]))

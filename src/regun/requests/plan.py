@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.data.examples import Examples, Indices
+from regun.data.overlap import content_digests, in_memory
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, StoreError
 from regun.methods._teacher import teacher_work
@@ -63,6 +64,8 @@ class Plan:
     """Rows of the unseen sets that are not forgotten."""
     gone: int
     """Ids forgotten earlier whose examples are no longer in the data."""
+    copies: tuple[str, ...] = ()
+    """Retained ids whose examples equal newly forgotten ones in content, where that was looked for."""
     matched: Matched = Matched()
     methods: tuple[Chosen, ...] = ()
     """What is tried, one after the other, until a model is accepted."""
@@ -141,7 +144,24 @@ def make_plan(
     plan = _plan(case, options, (ledger.count + 1, ledger.tip, base), names, unseen, earlier)
     usual = default_rule({name: len(rows) for name, rows in plan.kept.items()})
     rule = next(text for text in (options.accept, case.project.accept, usual) if text is not None)
-    return replace(plan, matched=matched, methods=methods, rule=read_rule(rule))
+    return replace(plan, matched=matched, methods=methods, rule=read_rule(rule), copies=_copies(plan))
+
+
+def _copies(plan: Plan) -> tuple[str, ...]:
+    """Looked for in memory, where it is cheap, and wherever it is asked for; there it is an error."""
+    train, strict = plan.case.sets["train"], plan.options.check_content
+    if not len(plan.new) or not (strict or in_memory(train)):
+        return ()
+    asked = set(content_digests(Selected(train, plan.new)))
+    rows = zip(plan.retain, content_digests(Selected(train, plan.retain)), strict=True)
+    found = tuple(plan.case.ids["train"][int(row)] for row, content in rows if content in asked)
+    if found and strict:
+        raise DataError(
+            f"train holds {many(len(found), 'copy', 'copies')} of records in the request, under other ids (the first: "
+            f"{', '.join(repr(one[:40]) for one in found[:3])}): what is forgotten would be trained on again. Add "
+            "these ids to the request, or take them out of train."
+        )
+    return found
 
 
 def plan_again(case: Case, folder: Folder, lines: Sequence[LedgerLine], options: Options) -> Plan:

@@ -1,9 +1,10 @@
 """What a user's project says: a model, its data with ids, and how to unlearn; and a model of the store as a project."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,20 @@ from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.methods._fresh import reset
 from regun.methods._teacher import TeacherSettings, teacher_recipe
 from regun.plugins import find_function, guarded
-from regun.runs.given import count_classes
+from regun.runs.given import (
+    ANEW,
+    CLASSES,
+    NONE,
+    TEXT,
+    TRAINED_BY,
+    Kind,
+    as_model,
+    as_models,
+    count_classes,
+    refuse_wrong_kinds,
+    same_kind,
+    usable_device,
+)
 from regun.runs.setup import as_recipe
 from regun.runs.training import build_like, find_retrained, load_model
 from regun.splits import Reserve
@@ -31,6 +45,22 @@ MOST_OUTS = 1000
 USERS = "code of the project (its model, its data or its method)"
 A = TypeVar("A")
 B = TypeVar("B")
+IDS: Kind = ((Iterable,), "a list with one id for each example")
+KINDS: dict[str, Kind] = {
+    "ids": ((*IDS[0], NONE), IDS[1]),
+    "unseen_ids": ((Mapping,), "a mapping from names of sets to ids: {'test': [...]}"),
+    "method": ((str,), "text as on the command line: 'regun,lr=0.02', 'file.py:function'"),
+    "family": ((str, NONE), "text: resnet or swin"),
+    "accept": ((str, NONE), "text: 'forgotten, val_drop<3'"),
+    "rebuild": ANEW,
+    "retrain": TRAINED_BY,
+    "retrained": ((Callable, NONE), "a function of a set of ids that returns a list of models"),
+    "out_models": ((Integral,), "a whole number"),
+    "out_share": ((Real,), "a number above 0 and up to 1"),
+    "role": TEXT,
+    "derived": ((Sequence,), "a list of names"),
+    "num_classes": CLASSES,
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +101,14 @@ class Project:
     """Names of other models that were made from this one, as far as you know: a receipt lists them as not covered."""
     device: torch.device | str | None = None
     num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse_wrong_kinds(vars(self), KINDS, "the project's ")
+        for parts, kind in (
+            ({f"derived[{number}]": name for number, name in enumerate(self.derived)}, TEXT),
+            ({f"unseen_ids[{name!r}]": ids for name, ids in self.unseen_ids.items()}, IDS),
+        ):
+            refuse_wrong_kinds(parts, dict.fromkeys(parts, kind), "the project's ")
 
     @property
     def recipe(self) -> Recipe | None:
@@ -130,13 +168,15 @@ def no_exit(what: str) -> Generator[None]:
         ) from fault
 
 
-def _told(function: Callable[[A], B] | None, what: str) -> Callable[[A], B] | None:
-    """The function of a project, its faults told as the project's."""
+def _told(
+    function: Callable[[A], object] | None, what: str, checked: Callable[[str, object], B]
+) -> Callable[[A], B] | None:
+    """The function of a project, its faults told as the project's and its answers checked."""
 
     def call(given: A) -> B:
         assert function is not None
         with guarded(what):
-            return function(given)
+            return checked(f"what {what} returned", function(given))
 
     return None if function is None else call
 
@@ -152,11 +192,9 @@ def load_project(text: str) -> Project:
 
 def open_case(project: Project, *, check_content: bool = False) -> Case:
     """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap, digests."""
-    if not isinstance(project.model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise RegunError(f"the project's model is a {type(project.model).__name__}; give a torch.nn.Module.")
-    _refuse_other_state(project.model)
+    _refuse_other_state(as_model("the project's model", project.model))
     _refuse_bad_judging(project)
-    device = torch.device(project.device) if project.device is not None else device_of(project.model)
+    device = usable_device(project.device) if project.device is not None else device_of(project.model)
     given = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
     sources = {name: source for name, source in given.items() if source is not None}
     if "train" not in sources or len(sources) < 2:
@@ -164,15 +202,14 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
             f"the project has {', '.join(sources) or 'no data'}; it needs train and at least one of heldout, val and "
             f"test: whether something is forgotten shows against data the model never saw."
         )
+    model = project.model
     project = replace(
         project,
-        rebuild=_told(project.rebuild, "the project's rebuild"),
-        retrained=_told(project.retrained, "the project's retrained"),
+        rebuild=_told(project.rebuild, "the project's rebuild", lambda what, made: same_kind(what, made, model)),
+        retrained=_told(project.retrained, "the project's retrained", as_models),
     )
-    classes = project.num_classes
-    if classes is None:
-        with guarded("the project's model, asked about the first training example,"):
-            classes = count_classes(project.model, project.train, "train")
+    with guarded("the project's model, asked about the first training example,"):
+        classes = count_classes(project.model, project.train, "train", project.num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     total = len(sets["train"].labels)
     given_ids = {"train": project.ids if project.ids is not None else range(total), **project.unseen_ids}
@@ -194,6 +231,13 @@ def _refuse_other_state(model: nn.Module) -> None:
 
 
 def _refuse_bad_judging(project: Project) -> None:
+    if project.unseen_ids and project.ids is None:
+        raise SettingsError(
+            [
+                "the project has unseen_ids without ids: numbers of training records and ids of unseen ones would be "
+                "taken for each other. Give ids, or leave unseen_ids out."
+            ]
+        )
     assert project.recipe is None or project.recipe.epochs >= 0  # one that cannot be read is said here
     if not 0 <= project.out_models <= MOST_OUTS or not 0 < project.out_share <= 1:
         raise SettingsError(

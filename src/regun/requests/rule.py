@@ -21,6 +21,7 @@ from typing import Literal
 from regun.errors import SettingsError, unknown
 from regun.evaluate import Gap, Number, describe
 from regun.evaluate.influence import Influence
+from regun.show.audited import part_name
 from regun.show.numbers import fixed, interval
 
 Answer = Literal["passed", "failed", "cannot tell"]
@@ -160,6 +161,8 @@ class Condition:
                 [f"{self.text} needs a noise floor for {self.name}: a retrained model and at least 2 more of them."]
             )
         why = f"{fixed(gap.value)} from retraining, noise up to {fixed(gap.floor_limit)}"
+        if gap.worst is not None and gap.verdict == "outside":  # a gap is judged by its worst part
+            return False, f"{why}; but its {part_name(gap.worst)} is farther off than a retrained model's would be"
         return gap.value <= gap.floor_limit, why
 
 

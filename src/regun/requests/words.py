@@ -46,10 +46,17 @@ def done_to_it(outcome: Outcome, change: Change | None) -> str:
     if change.nothing:
         return change.nothing
     if outcome.trained_anew:
-        return f"trained from fresh weights on the retained records, {many(change.steps, 'step')}"
+        kept = frozen(outcome)
+        but = f"; {many(kept, 'frozen weight')} of {change.weights:,} kept as they were" if kept else ""
+        return f"trained from fresh weights on the retained records, {many(change.steps, 'step')}{but}"
     share, far = percent(100 * change.moved / change.weights), 100 * change.relative
     size = f"{far:,.0f}" if far >= 10 else f"{far:.2g}"
     return f"{many(change.steps, 'step')}; {share} of the weights moved, by {size} % of their size"
+
+
+def frozen(outcome: Outcome) -> int:
+    """Weights that no training may change, and that training anew has therefore kept."""
+    return sum(p.numel() for p in outcome.model.parameters() if not p.requires_grad)
 
 
 # ------------------------------------------------------------------------------------------------------- what was tried
@@ -59,7 +66,7 @@ def tried(judge: Judge, last: Attempt) -> list[dict[str, str]]:
     """The attacks that were run: what each asks, with which access, against which unseen sets."""
     found: list[dict[str, str]] = []
     influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
-    if influence is not None:
+    if influence is not None and influence.parts:  # none where there are too few unseen records
         who = "retrained models" if judge.outs.kind == RETRAINED else "short trainings without the records"
         what = f"each record's answer next to those of unseen ones that are as hard (by {influence.out_models} {who})"
         found.append(_attack(what, REFERENCES, [part.against for part in influence.parts if part.against in UNSEEN]))
@@ -101,6 +108,17 @@ def limits(last: Attempt, plan: Plan) -> list[str]:
             f"Only {many(len(plan.forget), 'forgotten example')} could be tested. With so few a group attack shows a "
             "clear memory and misses a weak one."
         )
+    if plan.copies:
+        found.append(
+            f"Equal to forgotten records in content: {many(len(plan.copies), 'retained record')}, from which the model "
+            "goes on learning."
+        )
+    looked = any(how.spec == last.spec and how.needs.looks for how in plan.methods)
+    if looked and list(last.judged) == ["heldout"] and not last.outcome.trained_anew:
+        found.append(
+            "It was judged by the held-out records only, at which the method itself has looked; records that nobody "
+            "has used yet, a test set, would be the better judge."
+        )
     if plan.gone:
         found.append(
             f"{many(plan.gone, 'id')} forgotten by earlier requests can no longer be tested: the records are not in "
@@ -138,9 +156,15 @@ def _kind(outcome: Outcome, change: Change | None) -> str:
             "operator's word."
         )
     if claim == "retrained":
+        kept = frozen(outcome)
         return (
             "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
             "weights it started from or the retained records carry something of them."
+        ) + (
+            f" It started from {many(kept, 'frozen weight')} of the model before, which were kept: that these were not "
+            "learned from the forgotten records is the operator's word."
+            if kept
+            else ""
         )
     return (
         f"This is approximate unlearning by {outcome.method} ({done_to_it(outcome, change)}). Tests are evidence of "
@@ -195,9 +219,16 @@ def _records(plan: Plan) -> str:
 def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
     records = _records(plan)
     if claim_of(last.outcome) == "retrained":
+        them = "it" if records == "record" else "them"
+        if frozen(last.outcome):
+            return (
+                f"On {day} all parts of the model that learn were trained again from the start without the {records} "
+                f"in your request, and have never seen {them}; a part that was learned elsewhere was kept. The new "
+                "model is in use."
+            )
         return (
             f"On {day} the model was trained again from the start without the {records} in your request. The new model "
-            f"is in use and has never seen {'it' if records == 'record' else 'them'}."
+            f"is in use and has never seen {them}."
         )
     start = f"On {day} the model was changed in order to remove the influence of the {records} in your request."
     if status == UNTESTABLE:
@@ -207,7 +238,9 @@ def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
         )
     left = last.audit[NEW if NEW in last.audit else ALL].influence
     shown = "It passed the tests that this receipt lists."
-    if left is not None and left.share.high is not None:
+    if left is not None and left.answer == "remembered":
+        shown += " Another one, which the operator's rule does not ask for, still finds an influence."
+    elif left is not None and left.answer == "forgotten" and left.share.high is not None:
         these = "this record" if records == "record" else "these records"
         shown = (
             f"To check this, what it says about {these} was compared with what it says about equally difficult records "

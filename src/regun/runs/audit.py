@@ -13,7 +13,7 @@ from regun.errors import AuditError, NotFiniteError
 from regun.evaluate import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
 from regun.evaluate.signals import UNSEEN, Signals
 from regun.runs.signals import signals_of
-from regun.runs.training import load_model
+from regun.runs.training import answers_by, load_model
 from regun.seeds import digest
 from regun.splits import Splits
 from regun.store import Artefact, Made, Slot, Store
@@ -42,9 +42,9 @@ class Audit:
     def inputs(self) -> dict[str, Any]:
         """What decides the evaluation: its content key."""
         return {
-            "target": self.target.info["weights"],
-            "before": self.before.info["weights"] if self.before else None,
-            "outs": [out.info["weights"] for out in self.outs],
+            "target": answers_by(self.target),
+            "before": answers_by(self.before) if self.before else None,
+            "outs": [answers_by(out) for out in self.outs],
             "judged": list(self.judged),
             **self.floor_inputs(),
             "bootstrap": self.bootstrap,
@@ -53,8 +53,8 @@ class Audit:
     def floor_inputs(self) -> dict[str, Any]:
         """What decides the noise floor, which does not depend on the target."""
         return {
-            "retrain": self.retrain.info["weights"] if self.retrain else None,
-            "references": [r.info["weights"] for r in self.references],
+            "retrain": answers_by(self.retrain) if self.retrain else None,
+            "references": [answers_by(reference) for reference in self.references],
             "data": [self.data.train.digest, self.data.test.digest],
             "inputs": _evaluated(self.data.train),
             "splits": self.splits.digest,
@@ -192,8 +192,7 @@ def cached_signals(
 def signals_inputs(artefact: Artefact, examples: Examples, indices: Indices) -> dict[str, Any]:
     """What decides the signals of a model on some examples: their content key."""
     return {
-        "weights": artefact.info["weights"],
-        "model": artefact.inputs["model"],
+        **answers_by(artefact),
         "data": examples.digest,
         "inputs": _evaluated(examples),
         "indices": digest(indices),

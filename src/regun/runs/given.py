@@ -1,21 +1,57 @@
 """A user's model and sets of examples as they come: made ready, and refused before any work where they cannot work."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Examples
 from regun.data.overlap import Ids, refuse_overlap
-from regun.errors import RegunError
+from regun.errors import RegunError, SettingsError
 from regun.models.outputs import ReadLogits
+from regun.runs.training import misfits
+from regun.settings import shown
 from regun.training import border
-from regun.training.job import device_of
+from regun.training.job import Budget, device_of, uncompiled
+from regun.training.recipes import Recipe
 
 MANY = 2**31
 """A number of classes that every label is below, as long as the true one is not known."""
+T = TypeVar("T")
+
+NONE = type(None)
+Kind = tuple[tuple[Any, ...], str]
+"""The types that a value may have, and what to give, in words."""
+TEXT: Kind = ((str,), "text")
+WHOLE: Kind = ((Integral,), "a whole number")
+ANEW: Kind = ((Callable, NONE), "a function of a seed that returns a new, untrained model of the same kind")
+TRAINED_BY: Kind = (
+    (Recipe, Mapping, str, NONE),
+    "a mapping ({'epochs': 30, 'lr': 0.1}) or text ('resnet18,epochs=30')",
+)
+CLASSES: Kind = ((Integral, NONE), "a whole number, that of the classes")
+ARGUMENTS: dict[str, Kind] = {
+    "method": ((str, Callable), "text as on the command line ('regun,lr=0.02') or a function of a Job"),
+    "settings": ((Mapping, NONE), "a mapping: {'lr': 0.02}"),
+    "preset": ((str, NONE), "text"),
+    "seed": WHOLE,
+    "budget": ((Budget, NONE), "regun.Budget(steps=N) or regun.Budget(samples=N)"),
+    "keep": TEXT,
+    "criterion": TEXT,
+    "rebuild": ANEW,
+    "recipe": TRAINED_BY,
+    "on_epoch": ((Callable, NONE), "a function of an epoch and the model"),
+    "tune": ((Integral, NONE), "a whole number of settings to try"),
+    "bootstrap": WHOLE,
+    "logits": ((Callable, NONE), "a function from what the model returns to its logits"),
+    "num_classes": CLASSES,
+    "ids": ((Mapping, NONE), "a mapping from names of sets to ids: {'forget': [...], 'retain': [...]}"),
+}
+"""What people may give in Python, beside models, sets and devices."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +73,96 @@ def given(
     num_classes: int | None,
     ids: Ids | None,
     check_content: bool | None,
+    needed: Iterable[str] = ("forget",),
 ) -> Given:
     """Everything a user gave, checked: what the model returns, what the sets hold, and that they do not overlap."""
-    ready = border.taken(model, logits)
-    present = {name: source for name, source in sources.items() if source is not None}
-    told = count_classes(ready, present["forget"], "forget")
-    if num_classes is not None and num_classes > told:
-        raise RegunError(
-            f"num_classes is {num_classes}, but the model tells {told} classes apart; give at most {told}."
-        )
-    classes = num_classes or told
+    ready = border.taken(as_model("the model", model), logits)
+    where = device_of(ready) if device is None else usable_device(device)
+    present = {name: source for name, source in sources.items() if source is not None or name in needed}
+    classes = count_classes(ready, present["forget"], "forget", num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in present.items()}
-    remarks = refuse_overlap(present, sets, ids, check_content)
-    return Given(ready, sets, classes, torch.device(device) if device is not None else device_of(model), remarks)
+    return Given(ready, sets, classes, where, refuse_overlap(present, sets, ids, check_content))
 
 
-def count_classes(model: nn.Module, source: Source, name: str) -> int:
-    """How many classes the model tells apart, from its answers to an example or two of a set."""
-    return border.count_classes(model, as_examples(source, MANY, name), name)
+def count_classes(model: nn.Module, source: Source, name: str, said: int | None = None) -> int:
+    """How many classes the model tells apart, from its answers to an example or two of a set; or fewer, as is said."""
+    told = border.count_classes(model, as_examples(source, MANY, name), name)
+    if said is None:
+        return told
+    if not 2 <= said <= told:
+        limit = f"at most {told}" if said > told else "at least 2"
+        raise RegunError(f"num_classes is {said}, but the model tells {told} classes apart; give {limit}.")
+    return int(said)
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """The device, once a number was put there and read again."""
+    try:
+        found = torch.device(device)
+        torch.empty(1, device=found).tolist()  # `meta` makes tensors, but they hold nothing
+    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
+        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
+        said = f"device {str(device)[:80]!r} cannot be used ({reason[:200]})"
+        raise RegunError(f"{said}; use cpu, or leave it out.") from None
+    return found
+
+
+# --------------------------------------------------------------------------------------------------- values of any kind
+
+
+def refuse_wrong_kinds(values: Mapping[str, object], kinds: Mapping[str, Kind] = ARGUMENTS, whose: str = "") -> None:
+    """Raise one SettingsError that lists every value of another kind than its name asks for."""
+    wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name][0])]
+    if wrong:
+        raise SettingsError(f"{whose}{name} is {_in_words(values[name])}; give {kinds[name][1]}." for name in wrong)
+
+
+def _fits(value: object, types: tuple[Any, ...]) -> bool:
+    """Text is no list of letters, and true is no number."""
+    letters = isinstance(value, str | bytes) and str not in types
+    return isinstance(value, types) and not letters and not isinstance(value, bool)
+
+
+def _in_words(value: object) -> str:
+    plain = value is None or isinstance(value, str | int | float)
+    return shown(value) if plain else f"a {type(value).__name__}"
+
+
+def several(what: str, some: T | Iterable[T]) -> tuple[T, ...]:
+    """Names or functions; one alone need not be in a list."""
+    if isinstance(some, str) or callable(some):
+        return (cast(T, some),)
+    refuse_wrong_kinds({what: some}, {what: ((Iterable,), "a list of names or functions")})
+    return tuple(cast("Iterable[T]", some))
+
+
+def as_model(what: str, one: object) -> nn.Module:
+    """A model; whatever else it is is said."""
+    if isinstance(one, nn.Module):
+        return one
+    kind = type(one).__name__
+    hint = " Of a state dict, make one: model.load_state_dict(state)." if isinstance(one, Mapping) else ""
+    raise RegunError(f"{what} is a {kind}; give a torch.nn.Module.{hint}")
+
+
+def as_models(what: str, some: object) -> list[nn.Module]:
+    """Some models; one alone is refused, since it may be a list of its own layers."""
+    alone = isinstance(some, nn.Module) and not isinstance(some, nn.ModuleList)
+    if alone or not isinstance(some, Iterable):
+        hint = ", also of one: [model]" if alone else ""
+        raise RegunError(f"{what} is {_in_words(some)}; give a list of models{hint}.")
+    return [as_model(f"{what}[{number}]", one) for number, one in enumerate(cast("Iterable[object]", some))]
+
+
+def same_kind(what: str, made: object, model: nn.Module) -> nn.Module:
+    """A model that was made to have the place of another; refused unless its state fits."""
+    found = as_model(what, made)
+    wrong = misfits(_tensors(found), _tensors(model))
+    if wrong:
+        raise RegunError(f"{what} does not fit the model: {'; '.join(wrong[:3])}. Give {ANEW[1]}.")
+    return found
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    state: Mapping[str, object] = uncompiled(model).state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}

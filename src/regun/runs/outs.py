@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from regun.data.examples import Data
+from regun.runs.setup import Setup
 from regun.runs.training import Training, Watch, train_model
 from regun.seeds import derive
 from regun.splits import Splits
@@ -25,9 +26,10 @@ def short_outs(
 ) -> tuple[Artefact, ...]:
     """`count` models trained like the base, on the retain set alone, for a quarter of its epochs; from the store, or
     trained now."""
+    about = {**Setup.of(base).about(), "role": "out", "out_of": base.key}
     found: list[Artefact] = []
     for number in range(count):
         whole = Training.of(base, data, trained_on=splits.retain, seed=derive(base.inputs["seed"], "out", number))
         short = replace(whole, recipe=replace(whole.recipe, epochs=max(1, round(SHARE * whole.recipe.epochs))))
-        found.append(train_model(short, store, device, about={"role": "out", "out_of": base.key}, watch=watch))
+        found.append(train_model(short, store, device, about=about, watch=watch))
     return tuple(found)

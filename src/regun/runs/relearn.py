@@ -4,7 +4,7 @@ On models in memory (`relearn`), and on models of the store, where every curve i
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from regun.evaluate.relearning import Curve, Relearned, relearned
 from regun.evaluate.signals import UNSEEN
 from regun.runs.relearn_steps import relearn_points, relearn_steps, relearn_updates
 from regun.runs.signals import signals_of
-from regun.runs.training import Watch, load_model
+from regun.runs.training import Watch, answers_by, load_model
 from regun.seeds import chance, derive
 from regun.settings import bind, to_json
 from regun.splits import Splits
@@ -58,8 +58,7 @@ class Relearning:
 
     def inputs(self) -> dict[str, Any]:
         return {
-            "weights": self.target.info["weights"],
-            "model": self.target.inputs["model"],
+            **answers_by(self.target),
             "data": [self.data.train.digest, self.data.test.digest],
             "inputs": self.data.train.describe_inputs(),
             "splits": self.splits.digest,
@@ -158,17 +157,21 @@ def relearn_models(
     references: Sequence[Artefact],
     store: Store,
     device: torch.device,
+    *,
+    before: Artefact | None = None,
     on_model: Callable[[int, int], None] | None = None,
 ) -> Relearned:
-    """The check of a model of the store next to Retrain and the references; every curve is made once."""
+    """The check of a model of the store next to Retrain and the references, and next to the model `before` unlearning,
+    which shows what the comparison can tell; every curve is made once."""
     others = [retrain, *references] if retrain is not None else []
-    curves: list[Curve] = []
-    for number, model in enumerate([target.target, *others]):
+    known = [before] if before is not None and others else []
+    models, curves = [target.target, *others, *known], list[Curve]()
+    for number, model in enumerate(models):
         if on_model is not None:
-            on_model(number + 1, len(others) + 1)
-        run = Relearning(target=model, data=target.data, splits=target.splits, updates=target.updates, seed=target.seed)
+            on_model(number + 1, len(models))
+        run = replace(target, target=model)
         curves.append(relearn_model(run, store, device))
-    return relearned(curves[0], curves[1] if others else None, curves[2:])
+    return _told(curves, len(others), known=bool(known))
 
 
 def relearn(
@@ -180,8 +183,10 @@ def relearn(
     updates: Updates,
     seed: int = 0,
     device: torch.device | None = None,
+    before: bool = False,
 ) -> tuple[Relearned, Cost]:
-    """The check on models in memory: the audited one, then, where they are, Retrain and references; all are copied."""
+    """The check on models in memory: the audited one, then, where they are, Retrain and references; with `before`, the
+    last is the one before unlearning. All are copied."""
     looks, cost, curves = looked_at(examples, splits, unseen), Cost(), list[Curve]()
     for model in models:
         where = device if device is not None else device_of(model)
@@ -189,4 +194,10 @@ def relearn(
         job = Job(model=copy, examples=examples, splits=splits, seed=derive(seed, "relearn"), device=where)
         curves.append(curve_of(job, updates, looks))
         cost.add(**vars(job.cost))
-    return relearned(curves[0], curves[1] if len(curves) > 1 else None, curves[2:]), cost
+    return _told(curves, len(curves) - 1 - before, known=before), cost
+
+
+def _told(curves: Sequence[Curve], others: int, *, known: bool) -> Relearned:
+    """What curves say: the audited model's, those of so many others, and that of the model before if it is `known`."""
+    target, *rest = curves
+    return relearned(target, rest[0] if others else None, rest[1:others], before=rest[-1] if known else None)

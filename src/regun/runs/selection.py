@@ -27,7 +27,7 @@ from regun.data.examples import Data
 from regun.errors import SplitError
 from regun.runs.audit import cached_signals
 from regun.runs.choices import FloatArray, Selection, by_features, by_hardness, hardness
-from regun.runs.training import Training, Watch, load_model, train_model
+from regun.runs.training import Training, Watch, answers_by, load_model, train_model
 from regun.seeds import digest
 from regun.splits import Request, Reserve
 from regun.store import Artefact, Made, Slot, Store
@@ -94,7 +94,7 @@ def selection_inputs(selection: Selection, models: Sequence[Artefact], data: Dat
     """What decides the ids: their content key."""
     return {
         "request": vars(selection),
-        "weights": [model.info["weights"] for model in models],
+        "models": [answers_by(model) for model in models],
         "data": data.train.digest,
         "inputs": {k: v for k, v in data.train.describe_inputs().items() if k != "train"},
         "pool": digest(reserved.pool),

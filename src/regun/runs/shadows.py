@@ -18,6 +18,7 @@ from regun.evaluate import AttackResult, Evidence, evaluate
 from regun.evaluate.lira import u_lira
 from regun.evaluate.signals import FloatArray
 from regun.runs.audit import cached_signals
+from regun.runs.setup import Setup
 from regun.runs.training import Training, Watch, train_model
 from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.seeds import derive, generator
@@ -97,10 +98,11 @@ def _shadow(
     """Train on retain and the chosen candidates, then unlearn these exactly as the target was unlearned."""
     forget, unseen = candidates[chosen], candidates[~chosen]
     training = Training.of(run.base, data, trained_on=np.union1d(run.splits.retain, forget), seed=seed)
-    base = train_model(training, store, device, about={"role": "shadow"}, watch=watch)
+    about = Setup.of(run.base).about()
+    base = train_model(training, store, device, about={**about, "role": "shadow"}, watch=watch)
     splits = Splits(run.splits.retain, forget, run.splits.heldout, unseen, run.splits.total)
     again = replace(run, base=base, splits=splits, seed=seed)
-    return unlearn_model(again, store, device, about={"shadow_of": run.base.key}, watch=watch)
+    return unlearn_model(again, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
 
 
 def _judged(

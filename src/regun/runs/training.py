@@ -185,6 +185,11 @@ def build_like(artefact: Artefact, seed: int) -> nn.Module:
     return build_model(model_of(artefact), artefact.inputs["num_classes"], tuple(size) if size else None, seed)
 
 
+def answers_by(artefact: Artefact) -> dict[str, Any]:
+    """What decides a model's answers: its weights, and the definition that they are the weights of."""
+    return {"weights": artefact.info["weights"], "model": artefact.inputs["model"]}
+
+
 def load_model(artefact: Artefact, device: torch.device | str = "cpu") -> nn.Module:
     """The stored model, rebuilt and filled with its checked weights."""
     spec = model_of(artefact)

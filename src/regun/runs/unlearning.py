@@ -16,7 +16,7 @@ from regun.errors import RegunError, StoreError, unknown
 from regun.methods import Method, get_method
 from regun.plugins import trusted_name
 from regun.runs.guards import Guard
-from regun.runs.training import Watch, build_like, load_model
+from regun.runs.training import Watch, answers_by, build_like, load_model
 from regun.seeds import chance, derive, digest
 from regun.settings import bind
 from regun.splits import Splits
@@ -247,7 +247,7 @@ class Unlearning:
             "recipe": self.base.inputs.get("recipe"),
             "budget": self.budget.to_json() if self.budget else None,
             "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
-            "reference": self.teacher.info["weights"] if self.teacher else None,
+            "reference": answers_by(self.teacher) if self.teacher else None,
             "seed": self.seed,
         }
 

@@ -93,6 +93,13 @@ def part_name(name: str, *evaluations: Evaluation) -> str:
     return "influence, record by record" if name == INFLUENCE else describe(name, *evaluations).label
 
 
+def value_before(evaluation: Evaluation, name: str) -> float | None:
+    """A number of the model before unlearning, where that is known."""
+    if name in evaluation.before:
+        return evaluation.before[name].value
+    return evaluation.gaps[name].before if name in evaluation.gaps else None
+
+
 def _numbers(evaluation: Evaluation, shown: list[str]) -> str:
     rows = [_row(evaluation, name) for name in shown]
     head = ["number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict"]
@@ -101,8 +108,7 @@ def _numbers(evaluation: Evaluation, shown: list[str]) -> str:
 
 
 def _row(evaluation: Evaluation, name: str) -> list[str]:
-    number, gap = evaluation.numbers[name], evaluation.gaps.get(name)
-    before = evaluation.before[name].value if name in evaluation.before else gap.before if gap else None
+    number, gap, before = evaluation.numbers[name], evaluation.gaps.get(name), value_before(evaluation, name)
     floor = ""
     if gap and gap.floor_mean is not None and gap.floor_limit is not None:
         floor = f"{fixed(gap.floor_mean)} (up to {fixed(gap.floor_limit)})"

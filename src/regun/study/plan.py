@@ -133,6 +133,7 @@ class _Planner:
                     entry=name,
                     repeat=repeat,
                     model=model,
+                    base=base,
                     judges=judges,
                     needs=(*needs, *floor),
                 )

@@ -24,7 +24,9 @@ class RelearnBook:
         others = [curve for curve in judges if curve is not None]
         if target is None or len(others) < len(judges):
             return None
-        return relearned(target, others[0], others[1:], self._floor(task, others))
+        floor = self._floor(task, others)
+        before = None if task.model == task.judges[0] else self._curve(task, task.base)  # Retrain is not unlearned
+        return relearned(target, others[0], others[1:], floor, before=before)
 
     def curves(self, tasks: Sequence[Judge]) -> RelearnCurves | None:
         """The curves of the models that these tasks judge; None without those of Retrain."""

@@ -229,6 +229,7 @@ class Results:
                 "repeat": run.repeat,
                 "key": run.key,
                 "verdict": run.evaluation.verdict if run.evaluation else None,
+                "worst": run.evaluation.worst if run.evaluation else None,
                 "diverged": run.diverged,
                 **run.cost,
                 **(run.evaluation.values() if run.evaluation else {}),

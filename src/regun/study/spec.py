@@ -187,13 +187,14 @@ class Study:
 
     def _as_base(self, text: str) -> dict[str, Any]:
         """Settings that a method takes from base training: those of all methods that it has not made its own."""
-        method = get_method(method_name(self._found(text)).partition("@")[0])
+        name, _, preset = method_name(self._found(text)).partition("@")
+        method = get_method(name)
         if self.updates == "method" or method.trains_anew:  # which has a recipe anyway
             return {}
         usual = {one.name: one.default for one in fields(Updates) if one.name in AS_BASE}
         own = {one.name: one.default for one in fields(method.config) if one.name in usual}
-        recipe = to_json(self.recipe_value)
-        return {name: recipe[name] for name, default in own.items() if default == usual[name]}
+        recipe, chosen = to_json(self.recipe_value), method.presets.get(preset, {})
+        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in chosen}
 
     @property
     def compared(self) -> tuple[str, ...]:

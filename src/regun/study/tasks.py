@@ -242,6 +242,8 @@ class Judge(Task):
     entry: str
     repeat: int
     model: str
+    base: str
+    """The model before unlearning."""
     judges: tuple[str, ...]
 
     def run(self, shop: Workshop) -> Audit | None:

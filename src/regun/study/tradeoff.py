@@ -52,8 +52,8 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     for name, text in study.entries().items():
         for one in _swept(study, text, weights):
             told[one] = study.title_of(name) + ("" if one == text else f", w {_weight(one):g}")
-    name, rest = f"{study.name}-tradeoff", {"beside": (), "titles": {}, "tune": {}, "relearn": False}
-    swept = replace(study, name=name, methods=tuple(told), **rest)
+    name, methods = f"{study.name}-tradeoff", tuple(told)
+    swept = replace(study, name=name, methods=methods, beside=(), titles={}, tune={}, relearn=False)
     return replace(swept, titles={entry: told[text] for entry, text in swept.entries().items()})
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from regun.training.job import Job
 class Stream:
     """`run(epoch, start)` yields the parts of steps start, start+1, ... of an epoch of `steps(epoch)` steps.
 
-    `samples(epoch)` counts the examples of an epoch, at most; it plans budgets.
+    `samples(epoch)` counts the examples of an epoch; it plans budgets.
     """
 
     steps: Callable[[int], int]
@@ -65,8 +66,10 @@ def paired(
         for forget_part, retain_part in zip(first.batches(*span), second.batches(*span), strict=True):
             yield {"forget": forget_part, "retain": retain_part}
 
-    samples = steps * (min(forget_batch, len(first.indices)) + min(retain_batch, len(second.indices)))
-    return Stream(lambda _: steps, lambda _: samples, run)
+    def samples(number: int) -> int:
+        return sum(source.seen((number + 1) * steps) - source.seen(number * steps) for source in (first, second))
+
+    return Stream(lambda _: steps, samples, run)
 
 
 def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
@@ -105,6 +108,19 @@ class _Endless:
     def per_pass(self) -> int:
         return -(-len(self.indices) // self.batch_size)
 
+    @cached_property
+    def cuts(self) -> list[int]:
+        """Where a pass is cut into batches."""
+        found = list(range(self.batch_size, len(self.indices), self.batch_size))
+        if found and len(self.indices) - found[-1] == 1 and self.batch_size > 2:
+            found[-1] -= 1  # BatchNorm cannot train on one example: the last batch takes a second from its neighbour
+        return found
+
+    def seen(self, batches: int) -> int:
+        """How many examples the first so many batches hold."""
+        passes, rest = divmod(batches, self.per_pass)
+        return passes * len(self.indices) + (self.cuts[rest - 1] if rest else 0)
+
     def batches(self, first: int, last: int, device: torch.device) -> Iterator[Batch]:
         """Batches first..last-1, prefetched along the plan one pass at a time."""
         while first < last:
@@ -117,7 +133,4 @@ class _Endless:
 
     def _pass(self, number: int) -> list[Indices]:
         order = torch.randperm(len(self.indices), generator=generator(self.seed, "order", number)).numpy()
-        cuts = list(range(self.batch_size, len(order), self.batch_size))
-        if cuts and len(order) - cuts[-1] == 1 and self.batch_size > 2:
-            cuts[-1] -= 1  # BatchNorm cannot train on one example: the last batch takes a second from its neighbour
-        return list(np.split(self.indices[order], cuts))
+        return list(np.split(self.indices[order], self.cuts))

@@ -15,7 +15,7 @@ from regun.code import code_digest
 from regun.errors import AuditError, SettingsError
 from regun.runs.audit import Audit, cached_signals, refuse_unfit_references
 from regun.runs.signals import signals_of
-from regun.runs.training import Watch, load_model
+from regun.runs.training import Watch, answers_by, load_model
 from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.seeds import digest
 from regun.splits import Indices, Splits
@@ -110,7 +110,7 @@ class Search:
         return {
             "objective": self.objective,
             "judged_on": {name: digest(part) for name, part in self.judged_on.items()},
-            "compared_with": [artefact.info["weights"] for artefact in self._others()],
+            "compared_with": [answers_by(artefact) for artefact in self._others()],
             "code": code_digest("regun.tune.judge", "regun.runs.signals"),
         }
 
