@@ -56,6 +56,7 @@ PIPELINES: dict[str, Preset] = {
         Preset("none", "no augmentation"),
         OWN,
         Preset("digits", "no augmentation: at 8x8 pixels a shift or a flip makes another digit"),
+        Preset("flip", "flip only: the weakest, for few images", (FLIP,)),
         Preset("resnet", "pad-crop 4, flip, colour jitter, as the paper's text says", (CROP, FLIP, JITTER)),
         Preset(
             "resnet-code",
