@@ -31,6 +31,7 @@ def run(inputs: InputPipeline, images: torch.Tensor, train: bool) -> torch.Tenso
     [
         ("none", "cifar10", ()),
         ("digits", "digits", ()),
+        ("flip", "cifar100", (Flip(0.5),)),
         ("resnet", "cifar10", (PadCrop(4), Flip(0.5), JITTER)),
         ("resnet-code", "cifar10", (PadCrop(4), Flip(0.5))),
         ("resnet-code", "cifar100", (PadCrop(4), Flip(0.5))),

@@ -92,6 +92,8 @@ def test_a_study_the_paper_does_not_have():
 def test_requests_the_paper_does_not_have():
     paper = PAPER["resnet18-cifar10"]
     assert paper.number("0.10", "regun", "gap_rftp") == paper.number("0.1", "regun", "gap_rftp")
+    assert paper.number("0.1", "regun@swin", "gap_rftp") == paper.number("0.1", "regun", "gap_rftp")
+    assert paper.number("0.1", "regun@teacher", "gap_rftp") is None, "not the paper's method"
     assert paper.number("class:3", "regun", "gap_rftp") is None
     assert paper.number("0.2", "regun", "gap_rftp") is None
     assert paper.number("0.1", "regun@wide", "gap_rftp") is None

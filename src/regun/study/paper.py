@@ -29,8 +29,8 @@ _REMARKS = {
     "resnet18_tinyimagenet": " Some of these rows seem to rest on one or two seeds (their deviations say so).",
 }
 
-_PRESETS = {"lur@cifar10": "lur", "lur@cifar100": "lur", "lur@tiny_imagenet": "lur"}
-"""Methods with the settings that the paper's own row has; any other preset is another method than the paper's."""
+_PRESETS = ("swin", "cifar10", "cifar100", "tiny_imagenet")
+"""Presets with the settings of the paper's own row; any other is another method than the paper's."""
 
 
 Mark = Literal["best", "second"]
@@ -55,7 +55,8 @@ class Paper:
 
     def number(self, forget: str, method: str, metric: str) -> Printed | None:
         """The printed number; None for a forget request, method or metric that the paper does not report."""
-        return self.numbers.get((_fraction(forget), _PRESETS.get(method, method), metric))
+        name, _, preset = method.partition("@")
+        return self.numbers.get((_fraction(forget), name if preset in _PRESETS else method, metric))
 
 
 def paper_numbers(study_name: str) -> Paper:
