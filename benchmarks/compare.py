@@ -5,10 +5,10 @@
     python benchmarks/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
-Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if p is below 0.05
-*and* it exceeds the mean noise floor: how far two retrained models are apart. With --paper, the paper's own number of
-that study stands beside ours. Samples are those that went through forward and backward passes, the mean of both, as a
-share of Retrain's.
+Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if it exceeds the mean
+noise floor, how far two retrained models are apart, *and* p is below 0.05; "alone" if only its own interval excludes 0,
+which one in twenty does by chance. With --paper, the paper's own number of that study stands beside ours. Samples are
+those that went through forward and backward passes, the mean of both, as a share of Retrain's.
 """
 
 import argparse
@@ -93,6 +93,17 @@ def holm(found: Mapping[str, float]) -> dict[str, float]:
     return adjusted
 
 
+def told(one: Difference, p: float, floor: float) -> str:
+    """Whether a difference can be told from noise, given its p among all comparisons.
+
+    >>> told(Difference(3.0, 1.0, 0.01), 0.2, floor=1.5)
+    'alone'
+    """
+    if abs(one.mean) <= floor or one.p >= 0.05:
+        return "no"
+    return "yes" if p < 0.05 else "alone"
+
+
 def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     known = paper_numbers(paper) if paper else None
@@ -116,9 +127,8 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
             against = [""] * 4
             if title in apart:
                 one, p = apart[title], sure[title]
-                told = "yes" if p < 0.05 and abs(one.mean) > floor else "no"
                 span = f"{one.mean - one.half:+.2f} to {one.mean + one.half:+.2f}"
-                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", told]
+                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", told(one, p, floor)]
             theirs = known.number(forget, row.method, number) if known else None
             beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
             lines.append(f"| {' | '.join([title, row.text(), *beside, *against])} |")
