@@ -3,6 +3,7 @@
     python benchmarks/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
     python benchmarks/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
     python benchmarks/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
+    python benchmarks/compare.py results/NAME results/OTHER --overview          # a column for each study and request
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
 Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if it exceeds the mean
@@ -198,19 +199,40 @@ def sweep(folder: Path, number: str) -> str:
     return "\n\n".join(parts)
 
 
+def overview(folders: Sequence[Path], number: str) -> str:
+    """Means over seeds of every study and request side by side, below how far two retrained models are apart."""
+    columns: dict[str, dict[str, str]] = {}
+    for folder in folders:
+        floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
+        for forget, rows in read(folder, number).items():
+            apart = f"{floors[forget][number]['mean']:.2f}"
+            means = {title: f"{row.mean:.2f}" for title, row in rows.items()}
+            columns[f"{folder.name}, {100 * float(forget):g} %"] = {"two retrained models apart": apart, **means}
+    titles = list(dict.fromkeys(title for column in columns.values() for title in column))
+    lines = [f"| {number} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    lines += [f"| {title} | {' | '.join(column.get(title, '') for column in columns.values())} |" for title in titles]
+    return "\n".join(lines)
+
+
 def printed(words: Sequence[str] | None = None) -> str:
     """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="folders of finished studies; several for --overview only")
     parser.add_argument("--to", default="ReGUn", help="the row to compare with, by its title")
     parser.add_argument("--number", default="gap_rftp")
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
     parser.add_argument("--details", action="store_true", help="what gaps are made of, in place of the comparison")
     parser.add_argument("--sweep", action="store_true", help="the number for every weight of a sweep")
+    parser.add_argument("--overview", action="store_true", help="the number of all studies side by side")
     args = parser.parse_args(words)
+    if args.overview:
+        return overview(args.results, args.number)
+    if len(args.results) > 1:
+        parser.error(f"{len(args.results)} folders of results; give one, or --overview.")
+    (folder,) = args.results
     if args.sweep:
-        return sweep(args.results, args.number)
-    return details(args.results) if args.details else table(args.results, args.to, args.number, args.paper)
+        return sweep(folder, args.number)
+    return details(folder) if args.details else table(folder, args.to, args.number, args.paper)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
 from regun.data.tensors import TensorExamples
 from regun.methods import amun, get_method, method_names
+from regun.methods._fresh import reset
 from regun.models import ModelSpec, build_model
 from regun.runs.unlearning import unlearn_job
 from regun.splits import Request, make_splits, reserve
@@ -100,7 +101,7 @@ def test_contract(name: str, kind: str) -> None:
             seed=7,
             device=DEVICE,
             budget=Budget(steps=3),
-            rebuild=lambda s: MODELS[kind]()[0],
+            rebuild=lambda s: reset(MODELS[kind]()[0], s),
         )
         outcome = unlearn_job(job, method, config, guard=False)
         results.append(outcome.model.state_dict())

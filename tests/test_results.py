@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from scipy.stats import ttest_rel
 
 from regun.study.reading import read_study
 
@@ -100,6 +101,21 @@ def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.M
     page = (RESULTS.parent / "docs/results.md").read_text(encoding="utf-8")
     assert len(refresh.COMMAND.findall(page)) > 5
     assert refresh.refreshed(page) == page, "python benchmarks/refresh.py docs/results.md"
+
+
+def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    compare = importlib.import_module("compare")
+    one, other = {0: 5.0, 1: 6.0, 2: 4.5, 3: 9.0}, {2: 2.6, 1: 4.1, 0: 3.0}  # seed 3 has no partner
+    theirs = ttest_rel([3.0, 4.1, 2.6], [5.0, 6.0, 4.5])
+    found = compare.compared(one, other)
+    assert (found.mean, found.p) == pytest.approx((statistics.fmean([-2.0, -1.9, -1.9]), theirs.pvalue))
+    assert found.mean + found.half == pytest.approx(theirs.confidence_interval(0.95).high)
+    assert compare.told(found, p=0.04, floor=1.5) == "yes"
+    assert compare.told(found, p=0.06, floor=1.5) == "alone"
+    assert compare.told(found, p=0.04, floor=2.5) == "no", "two retrained models are farther apart"
+    assert compare.told(compare.compared({0: 1.0}, {0: 9.0}), p=1.0, floor=1.0) == "no", "one seed tells nothing"
+    assert compare.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
 
 
 def test_the_pages_of_the_first_try_show_what_its_rows_say(monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from trials import RIVALS, one_forgotten, run
 from regun.data.tensors import TensorExamples
 from regun.errors import RegunError
 from regun.methods import get_method, method_names
+from regun.methods._fresh import reset
 from regun.models import ModelSpec, build_model
 from regun.training.job import Budget
 from toys import blobs, conv_net, images, job_for, mlp, splits_of
@@ -79,7 +80,7 @@ def test_every_method_on_every_kind_of_model(text: str, kind: str) -> None:
             model,
             examples,
             preset=preset or None,
-            rebuild=lambda seed: KINDS[kind]()[0],
+            rebuild=lambda seed: reset(KINDS[kind]()[0], seed),
             budget=Budget(steps=4),
             **({"batch_size": 16, "lr": 1e-3} | values),
         )

@@ -185,7 +185,7 @@ def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -
         ["ReGUn", "0.9"],
     ]
     assert (place / "store" / "studies" / "mini" / "tradeoff.svg").exists()
-    rows = list(csv.DictReader((place / "store" / "studies" / "mini" / "sweep.csv").open()))
+    rows = list(csv.DictReader((place / "store" / "studies" / "mini" / "sweep.csv").read_text().splitlines()))
     assert {"Retrain", "Base", "ReGUn, w 0.2", "ReGUn, w 0.9"} <= {row["title"] for row in rows}
     code, out, _ = regun(place, capsys, "tradeoff", str(place / "mini.toml"), "--w", "0.2,0.9", "--json", "--quiet")
     assert [point["w"] for point in json.loads(out)["tradeoffs"][0]["curves"]["ReGUn"]] == [0.2, 0.9]
