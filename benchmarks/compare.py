@@ -61,6 +61,11 @@ def read(folder: Path, number: str, file_name: str = "rows.csv") -> dict[str, di
     return found
 
 
+def asked(forget: str) -> str:
+    """A request as the head of a table."""
+    return f"{100 * float(forget):g} % forgotten" if forget[:1].isdigit() else forget
+
+
 @dataclass(frozen=True)
 class Difference:
     """The mean over seeds that both have, half of its 95 % interval, and the p of no difference."""
@@ -112,7 +117,7 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     for forget, rows in read(folder, number).items():
         floor = floors[forget][number]["mean"]
         heads = [
-            "method",
+            asked(forget),
             number,
             *(["the paper's"] if known else []),
             f"difference to {to}",
@@ -160,7 +165,7 @@ def details(folder: Path) -> str:
     numbers = {name: read(folder, name) for name in (*shown, "forward", "backward")}
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     for forget, rows in numbers["test_acc"].items():
-        heads = ["method", *shown.values(), "samples", "verdicts"]
+        heads = [asked(forget), *shown.values(), "samples", "verdicts"]
         lines = [f"forget {forget}", "", f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
         whole = sum(numbers[name][forget]["Retrain"].mean for name in ("forward", "backward"))
         for title in rows:
@@ -192,7 +197,7 @@ def sweep(folder: Path, number: str) -> str:
             if swept:
                 curves[method][w] = row.mean
         weights = sorted({w for curve in curves.values() for w in curve}, key=float)
-        lines = [f"forget {forget}: {number}", "", f"| w | {' | '.join(weights)} |", f"|---|{'---:|' * len(weights)}"]
+        lines = [f"forget {forget}: {number}", "", f"| {asked(forget)}, w | {' | '.join(weights)} |", f"|---|{'---:|' * len(weights)}"]
         for method, curve in curves.items():
             lines.append(f"| {method} | {' | '.join(f'{curve[w]:.2f}' if w in curve else '' for w in weights)} |")
         parts.append("\n".join(lines))
@@ -207,7 +212,7 @@ def overview(folders: Sequence[Path], number: str) -> str:
         for forget, rows in read(folder, number).items():
             apart = f"{floors[forget][number]['mean']:.2f}"
             means = {title: f"{row.mean:.2f}" for title, row in rows.items()}
-            columns[f"{folder.name}, {100 * float(forget):g} %"] = {"two retrained models apart": apart, **means}
+            columns[f"{folder.name}, {asked(forget)}"] = {"two retrained models apart": apart, **means}
     titles = list(dict.fromkeys(title for column in columns.values() for title in column))
     lines = [f"| {number} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     lines += [f"| {title} | {' | '.join(column.get(title, '') for column in columns.values())} |" for title in titles]
