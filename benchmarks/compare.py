@@ -197,7 +197,12 @@ def sweep(folder: Path, number: str) -> str:
             if swept:
                 curves[method][w] = row.mean
         weights = sorted({w for curve in curves.values() for w in curve}, key=float)
-        lines = [f"forget {forget}: {number}", "", f"| {asked(forget)}, w | {' | '.join(weights)} |", f"|---|{'---:|' * len(weights)}"]
+        lines = [
+            f"forget {forget}: {number}",
+            "",
+            f"| {asked(forget)}, w | {' | '.join(weights)} |",
+            f"|---|{'---:|' * len(weights)}",
+        ]
         for method, curve in curves.items():
             lines.append(f"| {method} | {' | '.join(f'{curve[w]:.2f}' if w in curve else '' for w in weights)} |")
         parts.append("\n".join(lines))
@@ -222,7 +227,9 @@ def overview(folders: Sequence[Path], number: str) -> str:
 def printed(words: Sequence[str] | None = None) -> str:
     """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+", help="folders of finished studies; several for --overview only")
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="folders of finished studies; several for --overview only"
+    )
     parser.add_argument("--to", default="ReGUn", help="the row to compare with, by its title")
     parser.add_argument("--number", default="gap_rftp")
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
