@@ -7,8 +7,8 @@
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
 Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if it exceeds the mean
-noise floor, how far two retrained models are apart, *and* p is below 0.05; "alone" if only its own interval excludes 0,
-which one in twenty does by chance. With --paper, the paper's own number of that study stands beside ours. Samples are
+noise floor, how far two retrained models are apart, *and* p is below 0.05; "alone" if it exceeds the floor and its own
+interval excludes 0, which one in twenty comparisons of equals does. With --paper, the paper's own number of that study stands beside ours. Samples are
 those that went through forward and backward passes, the mean of both, as a share of Retrain's.
 """
 
