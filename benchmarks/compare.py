@@ -224,6 +224,24 @@ def overview(folders: Sequence[Path], number: str) -> str:
     return "\n".join(lines)
 
 
+def problems(folder: Path, to: str, number: str, swept: bool) -> list[str]:
+    """What is wrong with the words of a command, before any of its numbers is looked for."""
+    if not (folder / "about.json").exists():
+        return [f"{folder} holds no results; give a folder that benchmarks/publish.py has written."]
+    if swept:
+        return [] if (folder / "sweep.csv").exists() else [f"{folder} has no sweep over w (sweep.csv)."]
+    found: list[str] = []
+    with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
+        titles = list(dict.fromkeys(row["title"] for row in csv.DictReader(file)))
+    if to not in titles:
+        found.append(f"--to is {to!r}; {folder} has the rows {', '.join(map(repr, titles))}.")
+    floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
+    if any(number not in known for known in floors.values()):
+        known = sorted(set.intersection(*(set(known) for known in floors.values())))
+        found.append(f"--number is {number!r}; {folder} has a noise floor for {', '.join(known)}.")
+    return found
+
+
 def printed(words: Sequence[str] | None = None) -> str:
     """What the command prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,10 +255,14 @@ def printed(words: Sequence[str] | None = None) -> str:
     parser.add_argument("--sweep", action="store_true", help="the number for every weight of a sweep")
     parser.add_argument("--overview", action="store_true", help="the number of all studies side by side")
     args = parser.parse_args(words)
+    if not args.overview and len(args.results) > 1:
+        parser.error(f"{len(args.results)} folders of results; give one, or --overview.")
+    to = "Retrain" if args.overview or args.details else args.to
+    wrong = [text for folder in args.results for text in problems(folder, to, args.number, args.sweep)]
+    if wrong:
+        parser.error(" ".join(wrong))
     if args.overview:
         return overview(args.results, args.number)
-    if len(args.results) > 1:
-        parser.error(f"{len(args.results)} folders of results; give one, or --overview.")
     (folder,) = args.results
     if args.sweep:
         return sweep(folder, args.number)

@@ -36,6 +36,7 @@ def refreshed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        path = Path(name)
+    if not sys.argv[1:]:
+        sys.exit("give the pages to write, as in: python benchmarks/refresh.py docs/results.md")
+    for path in map(Path, sys.argv[1:]):
         path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")

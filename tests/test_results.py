@@ -118,6 +118,26 @@ def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monk
     assert compare.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere holds no results"),
+        (["results/digits", "results/cifar10-small"], "2 folders of results; give one, or --overview"),
+        (["results/digits", "--to", "Nobody"], "--to is 'Nobody'; results/digits has the rows 'Retrain', 'Base'"),
+        (["results/digits", "--number", "luck"], "--number is 'luck'; results/digits has a noise floor for "),
+        (["results/digits", "--sweep"], "results/digits has no sweep over w"),
+    ],
+)
+def test_comparisons_say_what_is_wrong_with_them(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.chdir(RESULTS.parent)
+    with pytest.raises(SystemExit):
+        importlib.import_module("compare").printed(words)
+    assert said in capsys.readouterr().err
+
+
 def test_the_pages_of_the_first_try_show_what_its_rows_say(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
     first_try = importlib.import_module("first_try")
