@@ -191,6 +191,20 @@ def test_bad_values_get_clear_errors(text: str, said: str) -> None:
         parse_study(text, "s.toml", Path.cwd())
 
 
+def test_a_setting_that_the_methods_text_overrules_is_refused_unless_another_row_takes_it(tmp_path: Path) -> None:
+    said = """settings.'0.1'.regun.epochs is 4 and has no effect.*'regun,epochs=10'. Leave epochs out of one"""
+    block = '[settings."0.1".regun]\nepochs = 4\nlr = 0.02'
+    with pytest.raises(SettingsError, match=said):
+        parse_study(f'methods = ["regun,epochs=10"]\n{block}', "s.toml", tmp_path)
+    both = parse_study(f'methods = ["regun", "regun,epochs=10"]\n{block}', "s.toml", tmp_path)
+    assert [both.resolve(text, "0.1")[1].epochs for text in both.methods] == [4, 10]
+    same = parse_study(f'methods = ["regun,epochs=4"]\n{block}', "s.toml", tmp_path)
+    assert same.resolve("regun,epochs=4", "0.1")[1].lr == 0.02
+    (tmp_path / "found.toml").write_text(block)
+    own = parse_study('methods = ["regun,epochs=10"]\nsettings_from = "found.toml"', "s.toml", tmp_path)
+    assert own.resolve("regun,epochs=10", "0.1")[1].epochs == 10, "a file's settings give way to the study's own text"
+
+
 def test_an_unknown_study_names_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="resnet18-cifar10"):
         read_study("resnet18-cifar11")

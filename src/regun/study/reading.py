@@ -14,7 +14,7 @@ from regun.evaluate.metrics import resolve_metric
 from regun.methods import tuned_files
 from regun.runs.choices import Selection
 from regun.runs.setup import default_preset
-from regun.settings import parse_spec
+from regun.settings import parse_spec, to_json
 from regun.splits import Request
 from regun.study.spec import FIRST_REFERENCE, Study, merged
 from regun.tune.settings_file import Blocks, method_name, parse_settings, read_settings
@@ -52,6 +52,7 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
     study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
     refuse_shapes(study)
     refuse_bad(study)
+    _refuse_overruled(study)
     if study.settings_from:
         shipped = tuned_files().get(study.settings_from)
         study = _with_settings(study, read_settings(shipped or folder / study.settings_from))
@@ -170,3 +171,20 @@ def _strays(study: Study) -> list[str]:
     ]
     known = {"retrain", "base", *study.entries()}
     return problems + [unknown("row in titles", name, known) for name in study.titles if name not in known]
+
+
+def _refuse_overruled(study: Study) -> None:
+    """Raise if a setting of the study's own blocks has no effect, since every method that it is for says otherwise."""
+    problems: list[str] = []
+    for request, blocks in study.settings.items():
+        for name, block in blocks.items():
+            texts = [text for text in study.compared if name in (text, method_name(text))]
+            configs = {text: to_json(study.resolve(text, request)[1]) for text in texts}
+            problems += [
+                f"settings.{request!r}.{name}.{key} is {value!r} and has no effect: a method's text wins, "
+                f"{' and '.join(map(repr, texts))}. Leave {key} out of one of the two."
+                for key, value in block.items()
+                if all(key in parse_spec(text)[1] and configs[text][key] != value for text in texts)
+            ]
+    if problems:
+        raise SettingsError(problems)
