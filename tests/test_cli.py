@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -192,9 +193,8 @@ def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path)
     code, out, err = run("unlearn", "--base", base[:10], "--forget", "0.1", *FINETUNE, "--out", str(out_file))
     assert code == 0, err
     assert out.startswith("finetune on cnn, digits: 36 examples forgotten\n3 steps, 288 forward and 288 backward samp")
-    assert all(
-        word in out for word in ("retain", "forget", "val", "test", "before", "after", "key   ", "next  regun audit")
-    )
+    assert all(word in out for word in ("retain", "forget", "val", "test", "before", "after", "key   "))
+    assert re.search(rf"next  regun audit [0-9a-f]{{12}} --store {re.escape(str(home / 'store'))}\n", out)
     report = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))
     assert (report["base"], report["method"], report["forgotten"]) == (base, "finetune", 36)
     assert set(report["accuracy"]["after"]) == {"retain", "forget", "val", "test"}
@@ -445,8 +445,8 @@ BAD: list[tuple[list[str], str]] = [
     ([*UNLEARN, "--base", "{base}", "--method", "ssd,alpha=inf"], "ssd.alpha is 'inf'; give a finite number."),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,w=nan"], "regun.w is 'nan'; give a finite number."),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,w=2"], "regun.w is 2.0; the most allowed is 1."),
-    ([*UNLEARN, "--base", "{base}", "--budget", "foo"], "--budget is 'foo'; give steps=N or samples=N with a whole"),
-    ([*UNLEARN, "--base", "{base}", "--budget", "steps=²"], "--budget is 'steps=²'; give steps=N or samples=N"),
+    ([*UNLEARN, "--base", "{base}", "--budget", "foo"], "budget is 'foo'; give steps=N or samples=N with a whole"),
+    ([*UNLEARN, "--base", "{base}", "--budget", "steps=²"], "budget is 'steps=²'; give steps=N or samples=N"),
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=0"], "a budget is steps=N or samples=N with N >= 1"),
     # sizes that no machine has
     (["train", "--model", "cnn,width=1e9"], "cnn with {{'width': '1e9'}} has more than 2,000,000,000 parameters"),
@@ -530,10 +530,13 @@ BAD: list[tuple[list[str], str]] = [
     ),
     ([*TRAIN, "--without", "ids:{home}/all.txt"], "names every training example; nothing would be left to retain."),
     # the base model
-    ([*UNLEARN, "--base", "xyz"], "has 0 model whose key starts with 'xyz'; `regun store list` shows what it has."),
+    ([*UNLEARN, "--base", "xyz"], "has 0 model whose key starts with 'xyz'; `regun store list --store /"),
+    ([*UNLEARN, "--base", "xyz", "--store", "{home}/typo"], "there is no store at {home}/typo; name one with --store"),
+    (["audit", "xyz", "--store", "{home}/typo"], "there is no store at {home}/typo; name one with --store"),
+    (["study", "table", "digits", "--store", "{home}/typo"], "there is no store at {home}/typo; name one with --store"),
     (
         [*UNLEARN, "--base", "", "--store", "{home}/many"],
-        "has 17 model whose key starts with ''; `regun store list` sho",
+        "has 17 model whose key starts with ''; `regun store list --store",
     ),
     ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], "has 0 model whose key starts with 'xyz'"),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], "but no teacher was given; give teacher="),

@@ -157,6 +157,25 @@ def test_a_file_that_leaves_python_is_not_kept_half_loaded(leaving: Path) -> Non
     assert set(sys.modules) == before
 
 
+def test_a_file_imports_its_neighbours_while_it_is_loaded(tmp_path: Path) -> None:
+    before = list(sys.path)
+    for folder in ("first", "second"):
+        (tmp_path / folder / "beside_pack").mkdir(parents=True)
+        (tmp_path / folder / "beside.py").write_text(f"name = {folder!r}\n")
+        (tmp_path / folder / "beside_pack" / "__init__.py").write_text("")
+        (tmp_path / folder / "beside_pack" / "inner.py").write_text(f"place = {folder!r}\n")
+        text = "from beside import name\nfrom beside_pack.inner import place\n"
+        (tmp_path / folder / "app.py").write_text(text)
+    for folder in ("first", "second", "first"):
+        module = find_module(str(tmp_path / folder / "app.py"))
+        assert (module.name, module.place) == (folder, folder)
+    assert sys.path == before
+    (tmp_path / "first" / "broken.py").write_text("import no_such_module_anywhere\n")
+    with pytest.raises(RegunError, match="ModuleNotFoundError: No module named 'no_such_module_anywhere'"):
+        find_module(str(tmp_path / "first" / "broken.py"))
+    assert sys.path == before
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

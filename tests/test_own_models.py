@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -95,6 +96,14 @@ def test_retrain_wants_the_recipe() -> None:
             SettingsError, match=r"retrain is the truth only by the recipe .*'retrain,epochs=...,lr=...'"
         ):
             regun.unlearn(net(), **parts(), method="retrain", **given)
+    for recipe, missing in (({}, "epochs and lr"), ({"epochs": 15}, "lr"), ({"lr": 0.1, "momentum": 0}, "epochs")):
+        with pytest.raises(SettingsError, match=f"the recipe .* does not say {missing}; say how the model was trained"):
+            regun.unlearn(net(), **parts(), method="retrain", recipe=recipe)
+        project = regun.Project(model=net(), train=parts()["retain"], test=parts()["heldout"], retrain=recipe)
+        with pytest.raises(SettingsError, match="does not say") if recipe else nullcontext():
+            assert project.recipe is None
+    with pytest.raises(SettingsError, match=r"(?s)unknown setting of recipe 'epoch'.*does not say epochs;"):
+        regun.unlearn(net(), **parts(), method="retrain", recipe={"epoch": 15, "lr": 0.1})
     ways = [
         {"settings": RECIPE, "method": "retrain"},
         {"method": "retrain,epochs=3,lr=0.05,batch_size=16"},
@@ -162,6 +171,19 @@ def test_probabilities_are_not_logits() -> None:
     made = unlearned(model, logits=lambda p: p.clamp_min(1e-12).log())
     for ours, theirs in zip(made[0].parameters(), unlearned(net()).parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4)  # log softmax of logits, less a constant, is the logits
+
+
+def test_what_is_read_as_logits_must_not_be_probabilities_either() -> None:
+    for call in (unlearned, lambda model, **more: regun.audit(model, **parts(torch.float32, "test"), **more)):
+        with pytest.raises(RegunError, match=r"what logits=... returns are probabilities, not logits"):
+            call(net(), logits=lambda output: output.softmax(1))
+    with pytest.raises(RegunError, match=r"what logits=... returns are probabilities"):
+        unlearned(wrap(net(), lambda output: output.softmax(1)))
+    one = nn.Linear(6, 1)
+    nn.init.zeros_(one.weight)
+    nn.init.ones_(one.bias)  # two logits, 0 and 1: they happen to sum to 1
+    sets = {name: (x, y % 2) for name, (x, y) in parts().items()}
+    unlearned(one, sets=sets, logits=binary)
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -388,6 +410,51 @@ def test_without_held_out_data_the_ways_out_are_named() -> None:
     for way in ("validation", "collect", "regun@teacher", "auto", "finetune"):
         assert way in str(caught.value)
     regun.unlearn(net(), **sets, method="regun@teacher", recipe=RECIPE, budget=Budget(steps=4))
+
+
+def test_weights_that_are_no_numbers_are_named_before_the_work() -> None:
+    for name in ("3.weight", "1.running_var"):
+        model = net()
+        model.state_dict()[name].view(-1)[0] = torch.nan
+        with pytest.raises(RegunError, match=f"weights hold NaN or infinity, first in '{name}'; give a model that"):
+            unlearned(model)
+    masked = net()
+    masked.register_buffer("mask", torch.full((2,), -torch.inf))
+    unlearned(masked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"forget": slice(0, 0)}, "^the forget set is empty; give at least one example.$"),
+        ({"retain": slice(0, 0)}, "^the retain set is empty; give at least one example, or leave it out.$"),
+        ({"forget": -1}, r"^forget: labels\[0\] is -1; give class numbers from 0 to one less than the model's classes"),
+        (
+            {"heldout": -1},
+            r"^heldout: labels\[0\] is -1; with 3 classes, .* \(The model's last layer has 3 outputs.\)$",
+        ),
+        ({"retain": 3}, r"^retain: labels\[0\] is 3; with 3 classes, .* \(The model's last layer has 3 outputs.\)$"),
+    ],
+)
+def test_wrong_labels_name_their_set(changes: dict, message: str) -> None:
+    sets = parts()
+    for name, change in changes.items():
+        x, y = sets[name]
+        sets[name] = (x[change], y[change]) if isinstance(change, slice) else (x, torch.full_like(y, change))
+    with pytest.raises(DataError, match=message):
+        unlearned(net(), sets=sets)
+
+
+def test_wrong_labels_name_the_number_of_classes_that_was_given() -> None:
+    with pytest.raises(DataError, match=r"^forget: labels\[2\] is 2; .* \(You gave num_classes=2.\)$"):
+        unlearned(net(), num_classes=2)
+
+
+def test_a_model_of_fewer_classes_is_named() -> None:
+    sets = parts(torch.float32, "test")
+    for more, name in (({"before": nn.Linear(6, 2)}, "before"), ({"outs": [net(1), nn.Linear(6, 2)]}, r"outs\[1\]")):
+        with pytest.raises(RegunError, match=f"^{name} tells 2 classes apart and the model 3; give models of the same"):
+            regun.audit(net(), **sets, **more)
 
 
 def test_numbers_of_classes_are_those_of_the_model() -> None:

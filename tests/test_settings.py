@@ -32,6 +32,16 @@ class Config:
     size: int = setting(1, "a size")
 
 
+@dataclass(frozen=True)
+class Unchecked:
+    """Limits that nobody but `bind` looks at; a default may be what nobody could give."""
+
+    factor: float = setting(0.9, "what to multiply by", low=0, high=1)
+    mode: str = setting("fast", "how", choices=("fast", "slow"))
+    usual: float = setting(None, "found out if not given")
+    free: int = -1
+
+
 def problems_of(values: dict, base: Oven | None = None) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         bind(Oven, values, "oven", base)
@@ -141,6 +151,20 @@ def test_every_fault_is_reported_at_once_in_the_order_given() -> None:
     starts = ["unknown setting of oven 'minuts'", "oven.fan", "oven.trays", "oven.degrees", "oven.mode"]
     assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 5
     assert str(SettingsError(problems)) == "\n".join(problems)
+
+
+def test_limits_hold_for_a_class_that_does_not_check_itself() -> None:
+    with pytest.raises(SettingsError) as caught:
+        bind(Unchecked, {"factor": "-3", "mode": "odd", "free": "x"}, "mine.py")
+    assert caught.value.problems == [
+        "mine.py.free is 'x'; give a whole number.",
+        "mine.py.factor is -3.0; the least allowed is 0. (what to multiply by)",
+        "mine.py.mode is 'odd'; give one of fast, slow. (how)",
+    ]
+    with pytest.raises(SettingsError, match="the most allowed is 1"):
+        bind(Unchecked, {"factor": 2}, "mine.py", Unchecked())
+    assert bind(Unchecked, {"factor": "1", "free": "-7"}, "mine.py") == Unchecked(1.0, free=-7)
+    assert len(problems_of({"degrees": "301"})) == 1
 
 
 def test_values_go_over_a_base_and_the_base_stays() -> None:

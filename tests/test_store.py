@@ -116,7 +116,7 @@ def test_an_artefact_is_made_once_and_comes_back_as_it_was(store: Store, artefac
 
 
 def test_a_missing_artefact_and_a_missing_group_are_named(store: Store, artefact: Artefact) -> None:
-    with pytest.raises(StoreError, match=r"has no model 000000000000; `regun store list` shows what it has"):
+    with pytest.raises(StoreError, match=r"has no model 000000000000; `regun store list --store .* shows what it has"):
         store.load("model", "0" * 64)
     with pytest.raises(StoreError, match=r"has no optimizer.safetensors; it has weights.safetensors, trained_on.safe"):
         artefact.tensors("optimizer")

@@ -112,6 +112,19 @@ def test_what_rebuild_returns_is_a_model_of_the_same_kind(made: nn.Module | None
         unlearn(method="retrain,epochs=1,lr=0.1", rebuild=lambda seed: made)
 
 
+def test_a_rebuild_that_fails_is_named() -> None:
+    with pytest.raises(RegunError, match=r"^rebuild failed: TypeError: .*takes 0 positional arguments but 1 was given"):
+        unlearn(method="retrain,epochs=1,lr=0.1", rebuild=lambda: mlp())
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"), [(5, r"5 \(type int\)"), ("done", r"'done' \(type str\)"), (mlp(), "a Sequential")]
+)
+def test_what_a_method_returns_is_a_record_of_its_run_or_nothing(returned: object, what: str) -> None:
+    with pytest.raises(RegunError, match=rf"the method .* returned {what}; return a regun.training.fit.Fitted or noth"):
+        unlearn(method=lambda job: returned)
+
+
 @pytest.mark.parametrize("call", [audit, relearn])
 @pytest.mark.parametrize(
     ("references", "message"),
@@ -185,10 +198,16 @@ def test_a_run_that_diverged_leaves_the_given_model_as_it_was(method) -> None:
     model = mlp()
     before = copy.deepcopy(model)
     outcome = unlearn(model=model, method=method, inplace=True)
-    assert outcome.diverged is not None or method is overflow
+    assert outcome.diverged is not None
     assert same_state(model, before)
     assert outcome.model is not model
     assert "the model that was given is left as it was, although inplace=True" in outcome.warnings[-1]
+
+
+def test_a_method_that_leaves_no_numbers_has_diverged() -> None:
+    outcome = unlearn(method=overflow, logits=lambda output: output)
+    assert outcome.diverged == "the weights 0.weight are not finite numbers"
+    assert not any("Lower lr" in sentence for sentence in outcome.warnings)
 
 
 # --------------------------------------------------------------------------------------------------------------- rooms

@@ -13,25 +13,35 @@ from regun.data.adapt import Source
 from regun.data.examples import Indices
 from regun.data.overlap import Ids
 from regun.data.views import Joined
-from regun.errors import RegunError
+from regun.errors import AuditError, RegunError
 from regun.evaluate import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.evaluate.relearning import Relearned
 from regun.methods import Method, Teacher, as_teacher, get_method
 from regun.models.outputs import ReadLogits
-from regun.runs.given import as_model, as_models, given, refuse_wrong_kinds, same_kind, several
+from regun.runs.given import (
+    as_model,
+    as_models,
+    given,
+    made_anew,
+    refuse_broken,
+    refuse_fewer_classes,
+    refuse_wrong_kinds,
+    several,
+)
 from regun.runs.guards import lost_in_precision
 from regun.runs.progress import ProgressLine
 from regun.runs.relearn import relearn as relearn_in_memory
 from regun.runs.relearn_steps import relearn_updates
 from regun.runs.setup import as_recipe
 from regun.runs.signals import signals_of_each
-from regun.runs.unlearning import Outcome, unlearn_job
+from regun.runs.unlearning import Outcome, not_finite, tell, unlearn_job
 from regun.settings import bind, parse_spec, to_json
 from regun.splits import Splits
 from regun.training.border import given_back, look, refuse_augmented, refuse_frozen, taken, unwrapped
 from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates
 from regun.tune import search_job
+from regun.tune.judge import SET_ASIDE
 
 LOG = logging.getLogger("regun")
 
@@ -86,6 +96,7 @@ def unlearn(
     sources = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
     case = given(model, sources, logits, device, num_classes, ids, check_content)
     where = case.device
+    refuse_broken(model)
     joined = Joined(tuple(case.sets.values()))
     parts = {name: joined.indices(number) for number, name in enumerate(case.sets)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
@@ -113,7 +124,7 @@ def unlearn(
 
     def rebuilt(own: int) -> nn.Module:
         assert rebuild is not None
-        return taken(same_kind("what rebuild returned", rebuild(own), model), logits)
+        return taken(made_anew(rebuild, own, model), logits)
 
     job = Job(
         model=private_copy(case.model, where),
@@ -131,39 +142,41 @@ def unlearn(
     if tune is None:
         outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
     else:
+        _refuse_few_unseen(splits)
         family = preset if preset is not None and preset in found.search else "resnet"
         outcome = search_job(
             job, found, start, trials=int(tune), family=family, fixed=chosen, keep=keep, criterion=criterion
         )
     if line is not None:
         line.close()
+    tell(outcome.warnings)
     back = given_back(outcome.model, model)
     warnings = (*remarks, *outcome.warnings, *lost_in_precision(uncompiled(model), back))
-    outcome = replace(outcome, model=back, warnings=warnings)
+    outcome = replace(outcome, model=back, warnings=warnings, diverged=outcome.diverged or not_finite(back))
     return _in_place(outcome, model) if inplace else outcome
 
 
 def _in_place(outcome: Outcome, model: nn.Module) -> Outcome:
     """The outcome in the user's own model; one that is ruined stays apart from it, and that is said."""
-    ruined = _ruined(outcome)
-    if not ruined:
+    if outcome.diverged is None:
         uncompiled(model).load_state_dict(outcome.model.state_dict())
         return replace(outcome, model=model)
     remark = (
-        f"the run diverged ({ruined}), so the model that was given is left as it was, although inplace=True; "
+        f"the run diverged ({outcome.diverged}), so the model that was given is left as it was, although inplace=True; "
         f"outcome.model is what became of a copy. Lower lr."
     )
     LOG.warning(remark)
     return replace(outcome, warnings=(*outcome.warnings, remark))
 
 
-def _ruined(outcome: Outcome) -> str:
-    """Why nobody would want the model of a run; empty if it ended well."""
-    if outcome.diverged is not None:
-        return outcome.diverged
-    weights = [(name, p) for name, p in outcome.model.named_parameters() if p.requires_grad]
-    broken = next((name for name, p in weights if not bool(torch.isfinite(p).all())), None)
-    return f"the weights {broken} are not finite numbers" if broken is not None else ""
+def _refuse_few_unseen(splits: Splits) -> None:
+    """Raise if nothing is left to judge trials by."""
+    unseen = len(splits.val) + round(SET_ASIDE * len(splits.heldout))
+    if unseen < 2:
+        raise RegunError(
+            f"trials are scored on unseen examples, of which there are {unseen} (val, and half of heldout); at least 2 "
+            f"are needed. Give more as heldout= or val=, or leave tune out."
+        )
 
 
 def _method(
@@ -226,7 +239,14 @@ def audit(
     refuse_augmented(case.sets)
 
     models = [taken(one, logits) for one in (*single, *references, *outs)]
-    said = {name: signals_of_each(models, examples, device=case.device) for name, examples in case.sets.items()}
+    try:
+        said = {name: signals_of_each(models, examples, device=case.device) for name, examples in case.sets.items()}
+    except AuditError:
+        names = [name for name, one in named.items() if one is not None]
+        names += [f"references[{number}]" for number in range(len(references))]
+        names += [f"outs[{number}]" for number in range(len(outs))]
+        refuse_fewer_classes(dict(zip(names, models, strict=True)), case.sets["forget"])
+        raise
     each = [{name: answers[number] for name, answers in said.items()} for number in range(len(models))]
     rest = len(single) + len(references)
     return evaluate(
@@ -284,7 +304,7 @@ def relearn(
     splits = Splits(joined.indices(1), joined.indices(0), nothing, nothing, len(joined))
     others = [as_model("retrain", retrain)] if retrain is not None else []
     known = [as_model("before", before)] if before is not None else []
-    updates = relearn_updates(as_recipe(recipe) if recipe is not None else None)
+    updates = relearn_updates(as_recipe(recipe, said=("lr",)) if recipe is not None else None)
     found, _ = relearn_in_memory(
         [taken(one, logits) for one in (model, *others, *references, *known)],
         joined,

@@ -19,6 +19,8 @@ from regun.settings import bind
 
 READABLE = (bool, int, float, str)
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NEIGHBOURS: dict[str, str] = {}
+"""Modules that files of the user's have imported from beside them, with the folder they lie in."""
 
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
@@ -201,7 +203,8 @@ def _import(place: str) -> ModuleType:
 
 
 def _run_file(path: Path) -> ModuleType:
-    """The file as a module; its name holds the digest of its text, so an edited file is run anew."""
+    """The file as a module that may import its neighbours; its name holds the digest of its text, so an edited file is
+    run anew."""
     text = _read(path)
     name = f"{path.stem}_{hashlib.sha256(bytes(path.resolve()) + text).hexdigest()[:16]}"
     if name in sys.modules:
@@ -212,12 +215,35 @@ def _run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look a class's module up there
     try:
-        with guarded(f"running {path}"):
+        with guarded(f"running {path}"), _importing_from(path.resolve().parent):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Generator[None]:
+    """Modules of the folder can be imported, as by a script that lies there, also those whose names files of other
+    folders have used before."""
+    place = str(folder)
+    for top in [top for top, other in _NEIGHBOURS.items() if other != place and PathFinder.find_spec(top, [place])]:
+        del _NEIGHBOURS[top]
+        for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+            del sys.modules[name]
+    before = set(sys.modules)
+    sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if place in sys.path:
+            sys.path.remove(place)
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and Path(file).parent in (folder, folder / name):
+                _NEIGHBOURS[name] = place
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -65,9 +65,12 @@ def check(settings: Settings, name: str) -> None:
 
 
 def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = None) -> S:
-    """Build `cls` from text or JSON values over `base` (or the defaults); all unknown keys and bad values at once."""
+    """Build `cls` from text or JSON values over `base` (or the defaults); all unknown keys and bad values at once.
+
+    The limits of a `setting` hold whether or not the class checks itself.
+    """
     hints = get_type_hints(cls)
-    known = {f.name for f in dataclasses.fields(cls)}
+    known = {f.name: f.metadata for f in dataclasses.fields(cls)}
     problems = [unknown(f"setting of {name}", key, known) for key in values if key not in known]
     read: dict[str, Any] = {}
     for key, value in values.items():
@@ -82,6 +85,10 @@ def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = No
         raise SettingsError([*problems, *fault.problems]) from None
     except TypeError as fault:
         raise SettingsError([*problems, f"{name}: {fault}"]) from None
+    for key, value in read.items():
+        wrong = _fault(value, hints[key], known[key]) if "help" in known[key] else None
+        if wrong:
+            problems.append(f"{name}.{key} is {shown(value)}; {wrong}. ({known[key]['help']})")
     if problems:
         raise SettingsError(problems)
     return made

@@ -84,6 +84,13 @@ class Heavy(nn.Module):
         return self.inner(x)
 
 
+def doubled_project() -> regun.Project:
+    """The first record stands in train twice, under two ids, and the model is trained anew."""
+    x, y = data()["train"]
+    twice = {"train": (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), "ids": [*ids(), "copy"]}
+    return project(method="auto", **twice)
+
+
 def slow_project() -> regun.Project:
     """Works and writes for a while, to be killed in the middle."""
     return project(model=Heavy(), method="regun,epochs=20,batch_size=8,lr=0.002,granularity=sample", accept=EASY)

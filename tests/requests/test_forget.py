@@ -15,9 +15,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import regun
 import regun.requests.attempt
 from regun.errors import DataError, RegunError, SettingsError, StoreError
-from regun.requests import Naming, Options, history, prepare, verify_folder
+from regun.requests import Naming, Options, history, prepare, verify_audit, verify_folder
+from regun.requests.attempt import Attempt
 from regun.requests.folder import opened
+from regun.requests.receipt import _settings
+from regun.runs.unlearning import Outcome
 from regun.store import state_digest
+from regun.training.job import Cost
 
 FIRST, SECOND = ids()[:20], ids()[15:40]
 LENIENT = Options(accept=EASY, accept_untestable=True)
@@ -314,13 +318,108 @@ def test_copies_of_forgotten_records_are_remarked_on_and_refused_when_asked(tmp_
     done = regun.forget(
         project(method=QUICK, **twice), regun.asked_of(FIRST), tmp_path / "a", LENIENT, on_note=notes.append
     )
-    assert "train holds 2 copies of these records under other ids" in notes[0]
+    assert "train holds 2 copies of these records under other ids (the first: 'copy-a', 'copy-b')" in notes[0]
+    warning = done.receipt["method"]["attempts"][0]["warnings"][0]
+    assert "train holds 2 copies of forgotten records under other ids (the first: 'copy-a', 'copy-b')" in warning
     assert "Equal to forgotten records in content: 2 retained records" in " ".join(done.receipt["limits"])
-    with pytest.raises(DataError, match=r"2 copies of records in the request, under other ids \(the first: 'copy-a', "):
+    with pytest.raises(DataError, match=r"2 copies of forgotten records, under other ids \(the first: 'copy-a', "):
         run(tmp_path / "b", FIRST, replace(LENIENT, check_content=True), **twice)
     assert not (tmp_path / "b").exists()
     done = run(tmp_path / "b", [*FIRST, "copy-a", "copy-b"], replace(LENIENT, check_content=True), **twice)
     assert "Equal to forgotten" not in " ".join(done.receipt["limits"])
+
+
+def test_a_model_trained_anew_on_copies_is_not_said_to_have_never_seen_them(tmp_path: Path) -> None:
+    options = Options(accept=f"forgotten, {EASY}", bootstrap=20)
+    given = {"method": "retrain,epochs=1"}
+    x, y = data()["train"]
+    twice = {"train": (torch.cat([x, x[:2]]), torch.cat([y, y[:2]])), "ids": [*ids(), "copy-a", "copy-b"], **given}
+    clean = run(tmp_path / "clean", FIRST, options, **given)
+    assert clean.accepted
+    assert "has never seen them" in clean.receipt["letter"]["text"]
+    assert clean.receipt["data"]["copies_that_stay"] == {"all": 0, "new": 0, "first_ids": []}
+    done = run(tmp_path / "out", FIRST, options, **twice)
+    assert done.status == "cannot tell"
+    why = "trained anew without these records, but on 2 identical ones under other ids"
+    assert [f["why"] for f in done.receipt["acceptance"]["findings"] if f["condition"] == "forgotten"] == [why]
+    taken = run(tmp_path / "out", FIRST, replace(options, accept_untestable=True), **twice)
+    letter, page = taken.receipt["letter"]["text"], (tmp_path / "out/requests/0002/receipt.html").read_text()
+    assert taken.status == "accepted untestable"
+    assert "never seen" not in letter
+    assert "But 2 records with the same content as some of yours stay in the training data under other ids" in letter
+    assert "it cannot know the forgotten ones" not in taken.receipt["limits"][0]
+    assert "Of these, 2 are identical to forgotten ones" in taken.receipt["limits"][0]
+    assert "trained anew without the records, but on 2 identical ones under other ids" in page
+    assert taken.receipt["data"]["copies_that_stay"] == {"all": 2, "new": 2, "first_ids": ["copy-a", "copy-b"]}
+    checks = verify_audit(tmp_path / "out/requests/0002/receipt.json", project(**twice), Naming())
+    assert all(check.fine for check in checks), checks
+    later = run(tmp_path / "out", ids()[30:40], options, **twice).receipt
+    assert {(f["scope"], f["answer"]) for f in later["acceptance"]["findings"] if f["condition"] == "forgotten"} == {
+        ("all", "cannot tell"),
+        ("new", "passed"),
+    }
+    assert "yours" not in later["letter"]["text"]
+
+
+def test_copies_are_named_under_the_salt_only(tmp_path: Path) -> None:
+    x, y = data()["train"]
+    twice = {"train": (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), "ids": [*ids(), "copy-of-ann"]}
+    naming = Naming(b"sixteen bytes and more")
+    run(tmp_path, FIRST, replace(LENIENT, naming=naming), **twice)
+    everything = b"".join(files(tmp_path).values())
+    assert b"copy-of-ann" not in everything
+    assert naming.of(["copy-of-ann"])[0] in " ".join(receipt_of(tmp_path, 1)["method"]["attempts"][0]["warnings"])
+
+
+def test_the_settings_shown_are_those_that_were_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """auto has trained anew by the project's recipe."""
+    monkeypatch.setattr("regun.methods._yardstick.Yardstick.collapsed", lambda *_: False)
+    quick = Options(accept=EASY, bootstrap=20)
+    receipt = run(tmp_path / "a", FIRST, quick, method="auto").receipt
+    attempt, page = receipt["method"]["attempts"][0], (tmp_path / "a/requests/0001/receipt.html").read_text()
+    assert attempt["trained_anew"]
+    assert {name: attempt["settings"][name] for name in ("epochs", "lr", "batch_size")} == {
+        "epochs": 20,
+        "lr": 0.05,
+        "batch_size": 16,
+    }
+    assert "retain_batch" not in page
+    assert "epochs=20" in page
+    assert "that is short, so the model is trained anew" in page
+
+
+def test_settings_that_nobody_followed_are_not_shown() -> None:
+    plan = prepare(project(method="auto", retrain={}), regun.asked_of(FIRST), Path("none"))
+    outcome = Outcome(network(), "auto", {"w": 0.5}, Cost(steps=7), [], None, {}, trained_anew=True)
+    assert _settings(Attempt("auto", outcome), plan) == {}
+    assert _settings(Attempt("auto", replace(outcome, trained_anew=False)), plan) == {"w": 0.5}
+
+
+def test_a_run_that_was_stopped_while_it_was_judged_is_not_done_again(
+    tmp_path: Path, parts: list[dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    options = Options(accept=f"forgotten, {EASY}", bootstrap=20, accept_untestable=True, out_models=1)
+    whole = run(tmp_path / "whole", FIRST, options).receipt
+    with monkeypatch.context() as patched:
+        patched.setattr("regun.requests.judge.short_outs", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "out", FIRST, options)
+    assert len(parts) == 2
+    done = run(tmp_path / "out", FIRST, options).receipt
+    assert len(parts) == 2, "the method did not run again"
+    assert done["model"]["after"] == whole["model"]["after"]
+    told = [{**receipt_of(tmp_path / out, 1)["method"]["attempts"][0], "cost": None} for out in ("out", "whole")]
+    assert told[0] == told[1]
+    assert not list((tmp_path / "out").glob(".regun-work-*"))
+    with monkeypatch.context() as patched:
+        patched.setattr("regun.requests.judge.short_outs", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "out", SECOND, options)
+    run(tmp_path / "out", SECOND, replace(options, seed=1))
+    assert len(parts) == 4, "another seed is another run"
 
 
 def test_a_rebuild_that_returns_the_trained_weights_is_refused(tmp_path: Path) -> None:
@@ -338,6 +437,59 @@ def test_weights_that_training_anew_kept_are_told(tmp_path: Path) -> None:
         assert ("576 frozen weights of 771 kept as they were" in done) == kept
         assert ("is the operator's word" in receipt["limits"][0]) == kept
         assert ("a part that was learned elsewhere was kept" in receipt["letter"]["text"]) == kept
+
+
+def broken() -> torch.nn.Module:
+    model = project().model
+    with torch.no_grad():
+        model[0].weight[0] = float("nan")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": broken()}, "NaN"),
+        ({"model": project().model.requires_grad_(False)}, "every parameter of the model is frozen"),
+        ({"rebuild": lambda: network()}, "the project's rebuild failed: TypeError"),
+        ({"rebuild": lambda seed: torch.nn.Linear(3, 3)}, "what the project's rebuild returned does not fit the model"),
+        (
+            {"heldout": tuple(part.clone() for part in data()["train"]), "unseen_ids": {}},
+            "share 20 examples .*look alike, give the project ids, and unseen_ids for these sets",
+        ),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused_before_anything_is_written(
+    tmp_path: Path, changes: dict, message: str
+) -> None:
+    given = project(**{"method": QUICK, **changes})
+    for call in (prepare, regun.forget):
+        with pytest.raises(RegunError, match=message):
+            call(given, regun.asked_of(FIRST), tmp_path / "out", LENIENT)
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_that_only_look_alike_are_told_apart_by_ids(tmp_path: Path) -> None:
+    x, y = data()["heldout"]
+    alike = {"heldout": (torch.cat([x[:-1], data()["train"][0][:1]]), y)}
+    with pytest.raises(DataError, match="forget and heldout share 1 examples"):
+        run(tmp_path / "a", FIRST, unseen_ids={}, **alike)
+    assert run(tmp_path / "b", FIRST, **alike).accepted
+
+
+def test_a_lost_ledger_and_a_damaged_model_are_found_by_a_plan(tmp_path: Path) -> None:
+    run(tmp_path, FIRST)
+    model, ledger = tmp_path / "requests/0001/model.safetensors", tmp_path / "ledger.jsonl"
+    content, lines = model.read_bytes(), ledger.read_bytes()
+    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StoreError, match="is not the file that line 1 of the ledger names"):
+        prepare(project(), regun.asked_of(SECOND), tmp_path)
+    model.write_bytes(content)
+    ledger.unlink()
+    with pytest.raises(RegunError, match="is a finished request and the ledger .* has no line for it"):
+        prepare(project(), regun.asked_of(SECOND), tmp_path)
+    ledger.write_bytes(lines)
+    assert prepare(project(), regun.asked_of(SECOND), tmp_path).number == 2
 
 
 def test_a_folder_at_work_or_not_writable_is_refused(tmp_path: Path) -> None:

@@ -175,11 +175,13 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     assert code == 4
     assert "CANNOT TELL (forgetting): no condition of the rule is about forgetting\n" in said
     assert "CANNOT TELL whether request 1 has worked; its model is kept apart, the one before it stays current" in said
+    assert "--fallback retrain trains anew without the records" in said
     assert [line.status for line in history(tmp_path / "untold")] == ["cannot tell"]
     code, said, _ = run(*forget(request_file, out, *quick, "--accept", "val_drop<-100"))
     assert code == 1
     assert "NOT MET     val_drop<-100: " in said
     assert "REJECTED: request 1 failed; its model is kept apart, the one before it stays current\n" in said
+    assert "\n--fallback retrain trains anew without the records, by the project's retrain=...; or try other" in said
     code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY, "--accept-untestable"))
     assert code == 0
     assert "accepted, untestable: nobody can tell whether request 2 has worked; as you asked, its model is" in said
@@ -189,6 +191,37 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     assert (code, said) == (2, "")
     assert errors.startswith("regun: the acceptance rule has 'what'")
     assert run("verify", out)[0] == 0
+
+
+def test_copies_are_named_before_and_after_and_nothing_passes_by_construction(
+    tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regun.methods._yardstick.Yardstick.collapsed", lambda *_: False)
+    (tmp_path / "ids.txt").write_text(ids()[0])
+    given = f"{HERE / 'small_project.py'}:doubled_project"
+    request = ["forget", "--project", given, "--ids", tmp_path / "ids.txt", "--out", tmp_path / "out", "--threads", "1"]
+    held = "train holds 1 copy of these records under other ids (the first: 'copy')"
+    code, out, _ = run(*request, "--dry-run")
+    assert (code, f"  {held}" in out) == (0, True)
+    code, out, _ = run(*request, "--dry-run", "--json")
+    assert (code, json.loads(out)["copies"]) == (0, ["copy"])
+    code, out, errors = run(*request, "--accept", f"forgotten, {EASY}", "--bootstrap", "20")
+    assert (code, held in errors) == (4, True)
+    assert "CANNOT TELL forgotten: trained anew without these records, but on 1 identical one under other ids" in out
+    assert "warning     train holds 1 copy of forgotten records under other ids (the first: 'copy')" in out
+    assert "\nadd the ids of the copies (see the warning) to the request, or take them out of train" in out
+    assert "retraining takes 3,200 samples: that is short, so the model is trained anew" in errors
+    code, _, errors = run(*request, "--check-content")
+    assert (code, "train holds 1 copy of forgotten records, under other ids (the first: 'copy')" in errors) == (2, True)
+
+
+def test_a_model_that_was_trained_anew_and_rejected_gets_other_advice(request_file: Path, tmp_path: Path, run) -> None:
+    quick = ("--method", "retrain,epochs=1", "--accept", "val_drop<-100", "--bootstrap", "20")
+    code, said, _ = run(*forget(request_file, tmp_path / "out", *quick))
+    assert (code, "train it better (--method retrain,epochs=...,lr=...), or ask for less by --accept" in said) == (
+        1,
+        True,
+    )
 
 
 def test_the_fallback_and_json(request_file: Path, tmp_path: Path, run) -> None:
@@ -232,7 +265,7 @@ BAD = [
     (["--project", "{here}/none.py:project"], "there is no file"),
     (["--base", "xyz", "--project", "x.py:y"], "give either --project FILE.py:FUNCTION or --base KEY"),
     ([], "give either --project FILE.py:FUNCTION or --base KEY"),
-    (["--base", "xyz", "--store", "{tmp}/store"], "has 0 model whose key starts with 'xyz'"),
+    (["--base", "xyz", "--store", "{tmp}/store"], "there is no store at "),
     (["--project", PROJECT, "--ids", "{tmp}/none.csv"], "cannot read the ids of"),
     (["--project", PROJECT, "--salt", "{tmp}/none"], "cannot read the salt"),
     (["--project", PROJECT, "--sign", "{tmp}/none"], "cannot read the private key"),
@@ -289,7 +322,8 @@ def test_verify_says_what_is_wrong_with_its_arguments(tmp_path: Path, run) -> No
     code, _, errors = run("verify", tmp_path / "none.json")
     assert (code, errors) == (
         2,
-        f"regun: cannot read {tmp_path / 'none.json'}: No such file or directory. Name a receipt.json.\n",
+        f"regun: cannot read {tmp_path / 'none.json'}: No such file or directory. Name a receipt.json, or the folder "
+        "that regun forget wrote to.\n",
     )
     code, _, errors = run("verify", tmp_path)
     assert code == 2

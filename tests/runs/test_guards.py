@@ -11,7 +11,7 @@ import regun
 from regun.data.tensors import TensorExamples
 from regun.methods import get_method
 from regun.runs.guards import ASKED, FEW_STEPS, Guard
-from regun.runs.unlearning import unlearn_job
+from regun.runs.unlearning import tell, unlearn_job
 from regun.splits import Splits
 from regun.training.job import Budget, Job
 from toys import blobs, job_for, mlp
@@ -103,9 +103,17 @@ def test_lost_confidence_is_said_though_every_answer_is_right() -> None:
     assert f"mean confidence on retain examples fell from {sure:.1%} to {now:.1%}" in sentence
 
 
+@pytest.mark.parametrize("change", [one_class_wrong, unsure])
+def test_after_auto_nobody_is_sent_to_auto(change) -> None:
+    auto = get_method("auto")
+    (sentence,) = said(table_job(), change, method=auto)
+    assert "method='auto'" not in sentence
+    assert "method='retrain'" in sentence
+
+
 def test_answers_that_are_no_numbers_are_said() -> None:
     found = said(table_job(), lambda rows: rows.fill_(torch.nan))
-    assert any("are not finite numbers" in sentence for sentence in found)
+    assert any("are not finite numbers: the model cannot be used. Lower lr." in sentence for sentence in found)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +161,8 @@ def test_every_run_is_guarded_and_a_method_may_have_its_own_word(caplog) -> None
     config = method.configure({})
     with caplog.at_level(logging.WARNING, "regun"):
         outcome = unlearn_job(job_for(mlp(), blobs()), method, config)
+        assert not caplog.messages  # whoever keeps the outcome tells
+        tell(outcome.warnings)
     assert outcome.warnings[0] == "my own word"
     assert "no weight has changed" in outcome.warnings[1]
     assert outcome.notes == {"kept": 1}

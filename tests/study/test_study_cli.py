@@ -10,6 +10,7 @@ import pytest
 
 from mini import MINI
 from regun.cli import main
+from regun.store import Store
 
 MINE = '''"""Shrink every weight a little: a method of a user's own."""
 from dataclasses import dataclass
@@ -74,6 +75,17 @@ def test_running_again_makes_nothing(place: Path, capsys) -> None:
     assert "20 tasks, 20 of them in the store" in err
     assert "ReGUn" in out
     assert "report.html" in out
+
+
+def test_a_part_of_a_study_leaves_the_files_of_the_whole_alone(place: Path, capsys) -> None:
+    whole = place / "store" / "studies" / "mini" / "rows.csv"
+    before = whole.read_bytes()
+    code, out, _ = regun(place, capsys, "study", "run", str(place / "mini.toml"), "--seeds", "0", "--quiet")
+    assert code == 0
+    part = place / "store" / "studies" / "mini-seeds-0" / "rows.csv"
+    assert str(part.parent) in out
+    assert whole.read_bytes() == before
+    assert {row["seed"] for row in csv.DictReader(part.read_text().splitlines())} == {"0"}
 
 
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "latex-document", "csv", "json"])
@@ -213,6 +225,7 @@ def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -
 )
 def test_bad_input_is_explained(words: list[str], said: str, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("REGUN_DATA", raising=False)
+    Store(tmp_path)
     assert main([*words, "--store", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
 

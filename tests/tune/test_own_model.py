@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import logging
 
 import numpy as np
 import pytest
@@ -90,6 +91,18 @@ def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) ->
 def test_unseen_examples_are_needed(model, parts) -> None:
     with pytest.raises(RegunError, match="scored on unseen examples, of which there are 0"):
         regun.unlearn(model, forget=parts["forget"], retain=parts["retain"], method="finetune", tune=2)
+    one = tuple(part[:1] for part in parts["heldout"])
+    with pytest.raises(RegunError, match="Give more as heldout= or val=, or leave tune out") as caught:
+        regun.unlearn(model, forget=parts["forget"], retain=parts["retain"], heldout=one, method="finetune", tune=2)
+    assert "regun train" not in str(caught.value)
+
+
+def test_only_what_is_kept_is_talked_about(model, parts, caplog) -> None:
+    with caplog.at_level(logging.WARNING, "regun"):
+        outcome = regun.unlearn(model, **parts, method="finetune", settings=SETTINGS, tune=3)
+    assert len(outcome.trials) == 3
+    assert any("too few for the retain examples" in sentence for sentence in outcome.warnings)  # of every trial
+    assert caplog.messages == list(outcome.warnings)
 
 
 def test_inplace_gets_the_best(model, parts) -> None:

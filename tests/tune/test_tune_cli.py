@@ -125,15 +125,16 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
         (["--forget", "0.3"], "the objective gap needs the retrained model and at least one reference"),
         (["--base", "fff"], "0 model whose key starts with 'fff'"),
         (["--objective", "reference", "--retrain", "abc"], "--retrain and --references are for the objective gap"),
-        (["--methods", "regun,finetune", "--budget", "9"], "--budget is '9'"),
+        (["--methods", "regun,finetune", "--budget", "9"], "budget is '9'"),
         (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], "cannot write"),
+        (["--out", "{home}/file"], "--out is {home}/file, a file; name a folder"),
     ],
 )
 def test_bad_input_is_said_and_nothing_is_printed(more: list[str], message: str, run, base: str, home: Path) -> None:
     (home / "file").write_text("")
     code, out, err = run("tune", "--base", base, *QUICK, *(m.format(home=home) for m in more))
     assert (code, out) == (2, "")
-    assert message in err
+    assert message.format(home=home) in err
     assert "Traceback" not in err
 
 

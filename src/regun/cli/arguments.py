@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,7 +121,7 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        default=os.environ.get("REGUN_DATA"),
+        default=_usual_data(),
         help="folder of the data sets (or $REGUN_DATA)",
     )
 
@@ -145,10 +146,24 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     add_options(parser, {"--quiet": "no progress"})
 
 
+def same_place(args: argparse.Namespace) -> str:
+    """The options with which a further command finds store and data where this one did, to be added to it."""
+    given = (("--store", args.store, _usual_store()), ("--data-dir", args.data_dir, _usual_data()))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value, usual in given if value != usual)
+
+
+def _usual_store() -> str:
+    return os.environ.get("REGUN_STORE", "regun-store")
+
+
+def _usual_data() -> str | None:
+    return os.environ.get("REGUN_DATA")
+
+
 def add_store_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
-        default=os.environ.get("REGUN_STORE", "regun-store"),
+        default=_usual_store(),
         metavar="DIR",
         help="where models and results are kept (or $REGUN_STORE; default ./regun-store)",
     )

@@ -26,11 +26,11 @@ OUTCOMES = {
     ),
     "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
     "cannot tell": (
-        "CANNOT TELL whether request {number} has worked; its model is kept apart, the one before it stays current.\n"
-        "--fallback retrain trains anew without the records, by the project's retrain=...; --accept-untestable takes "
-        "the model as it is"
+        "CANNOT TELL whether request {number} has worked; its model is kept apart, the one before it stays current"
     ),
 }
+RETRAIN = "--fallback retrain trains anew without the records, by the project's retrain=..."
+TAKE_IT = "--accept-untestable takes the model as it is"
 
 
 def add_forget(commands: Commands) -> None:
@@ -102,7 +102,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from regun.cli.options import Problems, use_threads
-    from regun.cli.terminal import Display, emit
+    from regun.cli.terminal import Display, emit, heard
     from regun.requests import forget, prepare, read_asked, refuse_unknown
 
     problems = Problems()
@@ -120,16 +120,17 @@ def run(args: argparse.Namespace) -> int:
         emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, asked)
         refuse_unknown(plan, asked)
         return 0
-    done = forget(
-        project,
-        asked,
-        Path(args.out),
-        options,
-        on_plan=lambda plan: _print_plan(plan, asked, args),
-        on_note=lambda note: _print_note(note, display),
-        on_stage=display.note,
-        on_epoch=display.epoch,
-    )
+    with heard(display):
+        done = forget(
+            project,
+            asked,
+            Path(args.out),
+            options,
+            on_plan=lambda plan: _print_plan(plan, asked, args),
+            on_note=lambda note: _print_note(note, display),
+            on_stage=display.note,
+            on_epoch=display.epoch,
+        )
     display.close()
     emit(_json(done)) if args.json else _print(done)
     return 0 if done.accepted else FAILED if done.status == "rejected" else UNTOLD
@@ -195,6 +196,8 @@ def _print_plan(plan: "Plan", asked: "Asked", args: argparse.Namespace) -> None:
 
 
 def _plan_lines(plan: "Plan", asked: "Asked") -> list[str]:
+    from regun.requests.plan import few
+
     matched = plan.matched
     wanted = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
     lines = [f"{many(len(asked.lines), 'line')}: {wanted}"]
@@ -205,22 +208,19 @@ def _plan_lines(plan: "Plan", asked: "Asked") -> list[str]:
         *((some, f"in the {name} set, never trained on; taken out of it") for name, some in matched.unseen.items()),
     ):
         if some:
-            lines.append(f"  {len(some):,} {what}: {_few(some)}")
+            lines.append(f"  {len(some):,} {what}: {few(some)}")
     if asked.ignored:
-        lines.append(f"  columns not read: {_few(asked.ignored)}")
+        lines.append(f"  columns not read: {few(asked.ignored)}")
     if plan.gone:
         are = "is" if plan.gone == 1 else "are"
         lines.append(f"  {many(plan.gone, 'id')} of earlier requests {are} no longer in the data")
     return [*lines, f"  judged with {plan.judging}"] if plan.judging else lines
 
 
-def _few(texts: tuple[str, ...]) -> str:
-    shown = ", ".join(repr(text[:40]) for text in texts[:3])
-    return f"{shown}, ..." if len(texts) > 3 else shown
-
-
 def _print_dry(plan: "Plan", asked: "Asked") -> None:
     print("\n".join(_plan_lines(plan, asked)))
+    if plan.copies:
+        print(f"  {plan.about_copies}")
     if plan.in_the_clear:
         print(f"  {names(plan.in_the_clear)} would be written as they were given; the salt hides ids and requesters")
     if plan.empty:
@@ -252,6 +252,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
         "already": list(matched.already),
         "unknown": list(matched.unknown),
         "never_trained_on": {name: list(some) for name, some in matched.unseen.items()},
+        "copies": list(plan.copies),
     }
 
 
@@ -269,6 +270,7 @@ def _json(done: "Done") -> dict[str, Any]:
         "model": str(folder / "model.safetensors"),
         "weights": done.receipt["model"]["after"],
         "acceptance": acceptance,
+        "warnings": done.receipt["method"]["attempts"][-1]["warnings"],
         "influence": audit["influence"],
         "numbers": {scope: found["after"]["numbers"] for scope, found in audit["scopes"].items()},
         "ledger_hash": done.tip,
@@ -293,9 +295,28 @@ def _print(done: "Done") -> None:
         print("model, which was never trained on them, stays as it is")
     else:
         print(OUTCOMES[done.status].format(number=done.plan.number))
+        if not done.accepted:
+            print(_next_step(done, receipt))
     print(f"model    {folder / 'model.safetensors'}\nreceipt  {folder / 'receipt.html'}")
     print(f"ledger   line {done.plan.number} has the hash {done.tip}")
     print(f"check    regun verify {folder / 'receipt.json'}")
+
+
+def _next_step(done: "Done", receipt: dict[str, Any]) -> str:
+    """What can be done about a model that was not taken."""
+    last, copies = receipt["method"]["attempts"][-1], done.plan.all_copies
+    untold = "" if done.status == "rejected" else f"; {TAKE_IT}"
+    if copies and last["trained_anew"]:
+        return f"add the ids of the copies (see the warning) to the request, or take them out of train{untold}"
+    if untold:
+        return f"{RETRAIN}{untold}"
+    if last["trained_anew"]:
+        return (
+            "the model was trained anew, so more forgetting is not what it lacks: train it better "
+            "(--method retrain,epochs=...,lr=...), or ask for less by --accept"
+        )
+    lower = "a lower lr (--method NAME,lr=...)" if last["diverged"] else "other settings or another --method"
+    return f"{RETRAIN}; or try {lower}; --accept says what must hold"
 
 
 def _print_numbers(scope: dict[str, Any]) -> None:

@@ -92,7 +92,9 @@ def open_store(args: argparse.Namespace) -> Store:
     said = [getattr(args, name, None) or "" for name in ("model", "data", "method", "target")]
     named = [text.partition(",")[0].partition("@")[0].strip() for text in said]
     trusted = tuple(name for name in named if is_code(name))
-    return Store(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
+    wanted = getattr(args, "base", None) or getattr(args, "target", None)
+    opened = Store.existing if wanted and not Path(wanted).suffix else Store  # a key is looked for where a store is
+    return opened(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
 
 
 def read_setup(args: argparse.Namespace) -> Setup:

@@ -9,6 +9,7 @@ from regun.cli.terminal import emit, write
 from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_workshop, shown_with
 from regun.show.formats import render
 from regun.show.text import table
+from regun.store import Store
 from regun.study import builtin_names, read_study
 from regun.study.asked import request_label
 from regun.study.collect import collect
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def show_table(args: argparse.Namespace) -> int:
     """The table of what has been made so far."""
     study = chosen(args)
+    Store.existing(args.store)
     paper = paper_numbers(args.as_study or study.name) if args.paper else None
     results = collect(open_workshop(args, study), paper=paper)
     columns = args.columns.split(",") if args.columns else None
@@ -68,6 +70,7 @@ def report(args: argparse.Namespace) -> int:
     """The report of what has been made so far."""
     from regun.show.report import build_report  # brings matplotlib, which no other action needs
 
+    Store.existing(args.store)
     shop = open_workshop(args)
     results, out = collect(shop), folder_of(args, shop)
     page = build_report(results, *shown_with(shop, results, out))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regun.cli.arguments import WRONG
+from regun.cli.arguments import WRONG, same_place
 from regun.cli.options import Problems, Start, read_start, retrained_models
 from regun.cli.terminal import Display, emit, write
 from regun.errors import SettingsError
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     found = {name: _search(args, name, each, start) for name, each in searches.items()}
     contents = tuning_files(found, args.forget, about) if args.out else {}
     files = [write(Path(args.out) / name, content) for name, content in contents.items()]
-    emit(_json(args, any_search, about, found, files)) if args.json else _print(found, about, args.objective, files)
+    emit(_json(args, any_search, about, found, files)) if args.json else _print(found, about, args, files)
     return 0
 
 
@@ -62,6 +62,8 @@ def _check(args: argparse.Namespace) -> None:
         problems.found.append(f"--trials is {args.trials}; give at least 1.")
     if args.objective != "gap" and (args.retrain or args.references):
         problems.found.append(f"--retrain and --references are for the objective gap, not {args.objective}.")
+    if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
+        problems.found.append(f"--out is {args.out}, a file; name a folder, new or there already.")
     problems.attempt(need_optuna)
     problems.stop_if_any()
 
@@ -167,14 +169,14 @@ def _json(
     }
 
 
-def _print(found: Mapping[str, Tuned], about: str, objective: str, files: list[Path]) -> None:
+def _print(found: Mapping[str, Tuned], about: str, args: argparse.Namespace, files: list[Path]) -> None:
     print(f"{about}\n")
     print(table(HEAD, summary_rows(found)))
-    print(f"\nScore: {OBJECTIVES[objective]}. In points; good is 0.")
+    print(f"\nScore: {OBJECTIVES[args.objective]}. In points; good is 0.")
     for name, each in found.items():
         diverged = sum(1 for t in each.trials if t.diverged)
         if diverged:
             print(f"{name}: {diverged} of {len(each.trials)} trials diverged and count as the worst.")
     if files:
         print(f"\nfiles {files[0].parent}: {', '.join(f.name for f in files)}")
-        print(f"next  regun unlearn --base KEY --forget REQUEST --method NAME --settings {files[0]}")
+        print(f"next  regun unlearn --base KEY --forget REQUEST --method NAME --settings {files[0]}{same_place(args)}")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from regun.cli.arguments import WRONG
+from regun.cli.arguments import WRONG, same_place
 from regun.cli.options import Place, Problems, read_start
 from regun.cli.terminal import emit, heard
 from regun.cli.train import accuracies_of, accuracy_text
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     result = _summary(wanted, artefact, data, place)
     if tuning is not None:
         result["tuning"] = tuning.to_json()
-    emit(result) if args.json else _print(result, setup, tuning)
+    emit(result) if args.json else _print(result, setup, tuning, same_place(args))
     return 0
 
 
@@ -107,14 +107,15 @@ def _summary(run: Unlearning, after: Artefact, data: Data, place: Place) -> dict
     }
 
 
-def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None) -> None:
+def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None, place: str) -> None:
     cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     if tuning is not None:
         _print_trials(tuning)
     forgotten = many(result["forgotten"], "example")
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {forgotten} forgotten")
     if result["diverged"]:
-        print(f"DIVERGED: {result['diverged']}; the last finite weights are kept")
+        broken = result["diverged"].startswith("the weights")  # by a method that has kept none that were finite
+        print(f"DIVERGED: {result['diverged']}{'' if broken else '; the last finite weights are kept'}")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
     for name, value in result["notes"].items():
@@ -124,7 +125,7 @@ def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None) -> None:
     for sentence in result["warnings"]:
         print(f"WARNING: {sentence}")
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
-    print(f"next  regun audit {result['key'][:12]}")
+    print(f"next  regun audit {result['key'][:12]}{place}")
 
 
 def _print_trials(tuning: Tuned) -> None:

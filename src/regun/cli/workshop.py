@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +53,11 @@ def open_workshop(args: argparse.Namespace, study: Study | None = None) -> Works
 
 
 def folder_of(args: argparse.Namespace, shop: Workshop) -> Path:
-    """Where the study's files go."""
-    return Path(args.folder) if args.folder else Path(args.store) / "studies" / shop.study.name
+    """Where the study's files go; those of a part, as --seeds and --forget choose it, do not replace the whole's."""
+    if args.folder:
+        return Path(args.folder)
+    part = "".join(f"-{name}-{text}" for name in ("seeds", "forget") if (text := getattr(args, name)))
+    return Path(args.store) / "studies" / (shop.study.name + re.sub(r"[^\w.-]+", "_", part))
 
 
 def carried_out(args: argparse.Namespace, shop: Workshop, out: Path) -> Ran:

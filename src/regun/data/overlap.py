@@ -29,14 +29,18 @@ Ids = Mapping[str, Sequence[Any]]
 
 
 def refuse_overlap(
-    sources: Mapping[str, Source], sets: Mapping[str, Examples], ids: Ids | None, content: bool | None = None
+    sources: Mapping[str, Source],
+    sets: Mapping[str, Examples],
+    ids: Ids | None,
+    content: bool | None = None,
+    way_out: str = "write check_content=False.",
 ) -> list[str]:
     """Raise if an unseen set shares examples with a training set, forget with retain, or heldout with test.
 
     Ids that are given are compared; torch Subsets of the same data set by their indices; with `content`, every example
     by the digest of its input. With None, that is done where nothing else tells examples apart and it is cheap, for
     data in memory; equal ones are then refused only where they are more than the equal ones within a set explain, and
-    otherwise remarked on in what is returned.
+    otherwise remarked on in what is returned. `way_out` says what to do about ones that only look alike.
     """
     named, origins = _checked_ids(sets, ids or {}), {name: _origin(source) for name, source in sources.items()}
     bytes_of: dict[str, list[bytes]] = {}
@@ -52,21 +56,21 @@ def refuse_overlap(
         if content or (content is None and cheap and not told_apart):
             for name in {one, other} - set(bytes_of):
                 bytes_of[name] = content_digests(sets[name])
-            remarks += _compare((one, bytes_of[one]), (other, bytes_of[other]), strict=content is not None)
+            hint = f" If they are different records that look alike, {way_out}" if content is None else ""
+            remarks += _compare((one, bytes_of[one]), (other, bytes_of[other]), hint)
     return remarks
 
 
-def _compare(first: tuple[str, list[bytes]], second: tuple[str, list[bytes]], *, strict: bool) -> list[str]:
-    """Raise if two sets hold equal examples; unless `strict`, say so if there are no more than chance explains."""
+def _compare(first: tuple[str, list[bytes]], second: tuple[str, list[bytes]], hint: str) -> list[str]:
+    """Raise if two sets hold equal examples; with a `hint`, say so if there are no more than chance explains."""
     (one, ours), (other, theirs) = first, second
     known = set(ours)
     rows = [row for row, key in enumerate(theirs) if key in known]
-    if rows and not strict and len(rows) <= 2 * _repeated(ours) * len(theirs):
+    if rows and hint and len(rows) <= 2 * _repeated(ours) * len(theirs):
         return [
             f"{len(rows)} of {len(theirs)} examples of {other} are equal to examples of {one}; such are common within "
             f"{one} too, so they may be different records. check_content=True refuses them."
         ]
-    hint = "" if strict else " If they are different records that look alike, write check_content=False."
     _refuse(one, other, rows, f"content; counted in {other}, by position", hint)
     return []
 

@@ -52,6 +52,7 @@ def _checked(receipt: Receipt, folder: Folder, lines: list[LedgerLine], case: Ca
         checks = list(_digests(plan, receipt))
         if not all(check.fine for check in checks):
             return [*checks, Check("audit", None, "not done again: the data are not those of the receipt")]
+        checks += _copies(plan, receipt)
         if not receipt["audit"]["scopes"]:
             return [*checks, _no_numbers(plan, lines[-1], receipt)]
         return [*checks, *_audit(plan, folder, lines, receipt)]
@@ -64,6 +65,25 @@ def _digests(plan: Plan, receipt: Receipt) -> Iterator[Check]:
     for name, found in plan.digests().items():
         same = name in said and said[name]["digest"] == found
         yield Check(f"data: {name}", same, "as in the receipt" if same else "other examples than the receipt's")
+
+
+def _copies(plan: Plan, receipt: Receipt) -> Iterator[Check]:
+    """The retained records that equal forgotten ones, counted again where that was done then and is cheap now."""
+    said = receipt["data"].get("copies_that_stay")
+    if said is None or not plan.searched:
+        return
+    found = {"all": len(plan.all_copies), "new": len(plan.copies)}
+    same = found == {name: said[name] for name in found}
+    note = "as many as in the receipt" if same else f"{found['all']:,} now, the receipt says {said['all']:,}"
+    yield Check("data: copies of forgotten records that stay", same, note)
+
+
+def _with_copies_of_then(plan: Plan, receipt: Receipt) -> Plan:
+    """The plan with copies only where the receipt has some: they decide how a model that was trained anew is judged."""
+    said = receipt["data"].get("copies_that_stay") or {"all": 0, "new": 0}
+    found = {"all": plan.all_copies or ("",), "new": plan.copies or ("",)}
+    known = {name: some if said[name] else () for name, some in found.items()}
+    return replace(plan, copies=known["new"], all_copies=known["all"])
 
 
 def _no_numbers(plan: Plan, line: LedgerLine, receipt: Receipt) -> Check:
@@ -88,6 +108,7 @@ def _audit(plan: Plan, folder: Folder, lines: list[LedgerLine], receipt: Receipt
         why = f"cannot be done again: the project's model is not {missing[:12]}, which the audit compared with"
         yield Check("audit", None, why)
         return
+    plan = _with_copies_of_then(plan, receipt)
     options = replace(plan.options, bootstrap=int(how["bootstrap"]), seed=int(how["seed"]))
     totals = {name: value for name, value in said["drops"].items() if name.endswith("_total")}
     judge = judge_for(replace(plan, options=options), before, totals)

@@ -12,9 +12,9 @@ from regun.api import unlearn
 from regun.errors import NotFiniteError
 from regun.evaluate import UNSEEN, Evaluation, Signals, SplitSignals
 from regun.methods._fresh import is_norm
-from regun.requests.judge import Judge
+from regun.requests.judge import NEW, Judge
 from regun.requests.options import Chosen, Listener
-from regun.requests.plan import Plan
+from regun.requests.plan import Plan, few
 from regun.requests.rule import ALL, UTILITY, Finding, Verdict, verdict
 from regun.runs.unlearning import Outcome
 from regun.seeds import derive
@@ -23,7 +23,8 @@ from regun.training.job import Cost
 
 NOTHING_TO_UNLEARN = "none"
 """The method of a request whose records the model never trained on."""
-BY_CONSTRUCTION = "by construction: trained anew without these records"
+ANEW = "trained anew without these records"
+BY_CONSTRUCTION = f"by construction: {ANEW}"
 ROUNDING = 8.0
 """Times the smallest relative step of a weight's type that count as rounding, not as a change."""
 SAME_ANSWER, LEAST = 1e-4, -50.0
@@ -53,7 +54,7 @@ class Attempt:
 def run_method(how: Chosen, current: nn.Module, plan: Plan, listener: Listener) -> Outcome:
     """Run a method on the current model."""
     sets, project = plan.sets(), plan.case.project
-    return unlearn(
+    outcome = unlearn(
         current,
         forget=sets["forget"],
         retain=sets["retain"],
@@ -62,13 +63,31 @@ def run_method(how: Chosen, current: nn.Module, plan: Plan, listener: Listener) 
         method=how.method.name,
         preset=how.preset,
         settings=how.said,
-        seed=derive(plan.base, plan.request, plan.number, plan.options.seed),
+        seed=seed_of(plan),
         rebuild=project.rebuild,
         recipe=project.recipe,
         on_epoch=lambda epoch, _: listener.epoch(epoch),
         device=plan.case.device,
         num_classes=plan.case.sets["train"].num_classes,
+        check_content=False,  # the plan has compared what has to be
     )
+    return replace(outcome, warnings=(*_warnings(plan), *outcome.warnings))
+
+
+def seed_of(plan: Plan) -> int:
+    """The seed of a method's run."""
+    return derive(plan.base, plan.request, plan.number, plan.options.seed)
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    """What looks wrong in the request's data, before any run; ids as they are written."""
+    yield from plan.remarks
+    if plan.all_copies:
+        yield (
+            f"train holds {many(len(plan.all_copies), 'copy', 'copies')} of forgotten records under other ids (the "
+            f"first: {few(plan.options.naming.of(plan.all_copies))}), from which the model goes on learning. Make a "
+            "request for these ids too, or take them out of train."
+        )
 
 
 def fair_sets(how: Chosen, sets: Container[str]) -> list[str]:
@@ -89,7 +108,7 @@ def judged(spec: str, outcome: Outcome, fair: Sequence[str], current: nn.Module,
     audit, lost = judge.audit(signals, fair), judge.drops(signals)
     made = change(current, outcome.model, outcome.cost.steps, (judge.before, signals))
     findings = judge.findings(audit, lost)
-    findings = _by_construction(findings) if outcome.trained_anew else findings
+    findings = _by_construction(findings, judge.plan) if outcome.trained_anew else findings
     return Attempt(spec, outcome, (*made.refusals(), *findings), signals, audit, lost, fair, made)
 
 
@@ -98,14 +117,19 @@ def leave_as_it_is(current: nn.Module) -> Attempt:
     return Attempt(NOTHING_TO_UNLEARN, Outcome(current, NOTHING_TO_UNLEARN, {}, Cost(), [], None, {}))
 
 
-def _by_construction(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """A retrained model has nothing to forget: what is found of that is shown, but only utility decides."""
+def _by_construction(findings: Sequence[Finding], plan: Plan) -> tuple[Finding, ...]:
+    """A retrained model has nothing to forget: what is found of that is shown, but only utility decides. One that was
+    trained on copies of the records has: of it, only what is found counts."""
+    copies = {ALL: plan.all_copies, NEW: plan.copies}
 
-    def why(finding: Finding) -> str:
+    def judged(finding: Finding) -> Finding:
+        stay = copies.get(finding.scope, ())
+        how = f"{ANEW}, but on {many(len(stay), 'identical one')} under other ids" if stay else BY_CONSTRUCTION
         found = finding.answer != "cannot tell"
-        return f"{finding.why.rstrip('.')} ({BY_CONSTRUCTION})" if found else BY_CONSTRUCTION
+        why = f"{finding.why.rstrip('.')} ({how})" if found else how
+        return replace(finding, answer=finding.answer if stay else "passed", why=why)
 
-    return tuple(f if f.scope == UTILITY else replace(f, answer="passed", why=why(f)) for f in findings)
+    return tuple(f if f.scope == UTILITY else judged(f) for f in findings)
 
 
 # ----------------------------------------------------------------------------------------- what a run did to the model

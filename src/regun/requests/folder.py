@@ -188,7 +188,7 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
         add_bytes(folder.ledger, b"\n")
         ledger = read_ledger(folder.ledger)
         notes.append(f"line {ledger.count} of the ledger lacked only its newline; it is added, the line counts")
-    _refuse_lost_lines(folder, ledger)
+    refuse_lost_lines(folder, ledger)
     unfinished = folder.request(ledger.count + 1)
     if unfinished.exists():
         place = _private(folder, "aside", ledger.count + 1)
@@ -203,7 +203,7 @@ def _recovered(folder: Folder) -> tuple[Ledger, list[str]]:
     return ledger, notes
 
 
-def _refuse_lost_lines(folder: Folder, ledger: Ledger) -> None:
+def refuse_lost_lines(folder: Folder, ledger: Ledger) -> None:
     """A killed run leaves at most the next request without a line, beside a ledger; anything else is a lost line."""
     following = folder.request(ledger.count + 1)
     known = {folder.request(number).name for number in range(1, ledger.count + 1)}

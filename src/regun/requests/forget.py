@@ -13,11 +13,13 @@ from pathlib import Path
 import safetensors.torch
 from torch import nn
 
+from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError
 from regun.requests.asked import Asked
-from regun.requests.attempt import Attempt, fair_sets, judged, leave_as_it_is, run_method
-from regun.requests.folder import MODEL, Folder, commit, opened, refuse_foreign
+from regun.requests.attempt import Attempt, fair_sets, judged, leave_as_it_is
+from regun.requests.folder import MODEL, Folder, commit, opened, refuse_foreign, refuse_lost_lines
 from regun.requests.judge import Judge, judge_for, rehearsal, with_outs
+from regun.requests.kept import run_or_kept
 from regun.requests.ledger import (
     ACCEPTED,
     CANNOT_TELL,
@@ -35,10 +37,16 @@ from regun.requests.plan import Plan, make_plan
 from regun.requests.project import USERS, Project, no_exit, open_case
 from regun.requests.receipt import finished
 from regun.requests.seal import Receipt, refuse_bad_key
+from regun.runs.signals import signals_of
 from regun.runs.unlearning import WAYS_OUT
-from regun.show.numbers import many, names
+from regun.seeds import isolated
+from regun.show.numbers import names
 from regun.store import state_digest
+from regun.training.border import refuse_frozen
 from regun.training.job import Epoch
+
+ASKED = 8
+"""Records that the current model is asked about before any work."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +90,13 @@ def prepare(project: Project, asked: Asked, out: Path, options: Options | None =
     case = open_case(project, check_content=options.check_content)
     ledger = read_ledger(folder.ledger)
     refuse_foreign(folder, ledger, options.into_existing)
+    refuse_lost_lines(folder, ledger)
     refuse_cut(ledger, read_witness(options.witness), folder.ledger)
     plan = make_plan(case, methods, asked, folder, ledger, options)
-    if len(plan.new):
-        _refuse_what_cannot_work(plan)
+    if not plan.empty:
+        current = model_after(case.project, folder, ledger.accepted[-1] if ledger.accepted else None)
+        if len(plan.new):
+            _refuse_what_cannot_work(plan, current)
     return plan
 
 
@@ -100,8 +111,10 @@ def refuse_unknown(plan: Plan, asked: Asked) -> None:
         )
 
 
-def _refuse_what_cannot_work(plan: Plan) -> None:
-    """What the methods need and the rule names: a plan that is shown can be carried out."""
+def _refuse_what_cannot_work(plan: Plan, current: nn.Module) -> None:
+    """What the methods need, the rule names and the model and `rebuild` must do: a plan that is shown can be carried
+    out."""
+    case = plan.case
     if not any(len(rows) for rows in plan.kept.values()):
         raise DataError(
             "the request leaves no unseen examples to judge by; give the project heldout, val or test data."
@@ -109,8 +122,14 @@ def _refuse_what_cannot_work(plan: Plan) -> None:
     for how in plan.methods:
         if how.needs.heldout and not len(plan.kept.get("heldout", ())):
             raise RegunError(f"{how.method.title} needs a held-out set, the project's heldout=...: {WAYS_OUT}")
-        if how.needs.fresh_model and plan.case.why_no_fresh_model:
-            raise RegunError(plan.case.why_no_fresh_model)
+        if how.needs.fresh_model and case.why_no_fresh_model:
+            raise RegunError(case.why_no_fresh_model)
+        if how.method.source is None:
+            refuse_frozen(current)
+    if case.project.rebuild is not None:
+        with isolated(0):
+            case.project.rebuild(0)
+    signals_of(current, Selected(case.sets["train"], plan.forget[:ASKED]), device=case.device)
     rehearsal(plan).refuse_unknown_numbers()
 
 
@@ -141,8 +160,7 @@ def forget(
     if plan.empty:
         return Done(plan, plan.tip)
     if plan.copies:
-        note = f"train holds {many(len(plan.copies), 'copy', 'copies')} of these records under other ids"
-        on_note(f"{note}, and the model goes on learning from them; --check-content names them")
+        on_note(plan.about_copies)
     if plan.in_the_clear:
         on_note(f"the salt hides ids and requesters; {names(plan.in_the_clear)} are written as they were given")
     witness = plan.options.witness
@@ -185,8 +203,7 @@ def _tried(judge: Judge, current: nn.Module, folder: Folder, listener: Listener)
     for how in plan.methods:
         if attempts:
             listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec}")
-        listener.stage(f"{how.spec} on the current model")
-        outcome = run_method(how, current, plan, listener)
+        outcome = run_or_kept(how, current, plan, folder, listener)
         judge = with_outs(judge, outcome, folder, listener)
         attempts.append(judged(how.spec, outcome, fair_sets(how, judge.before), current, judge))
         if _status(attempts[-1], plan.options) in TAKEN:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.data.examples import Examples, Indices
-from regun.data.overlap import content_digests, in_memory
+from regun.data.overlap import content_digests, in_memory, refuse_overlap
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, StoreError
 from regun.methods._teacher import teacher_work
@@ -65,7 +65,11 @@ class Plan:
     gone: int
     """Ids forgotten earlier whose examples are no longer in the data."""
     copies: tuple[str, ...] = ()
-    """Retained ids whose examples equal newly forgotten ones in content, where that was looked for."""
+    """Retained ids whose examples equal newly forgotten ones in content, where that was looked for; `all_copies`: ones
+    of earlier requests too."""
+    all_copies: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What looks odd in the sets, and is no fault for sure."""
     matched: Matched = Matched()
     methods: tuple[Chosen, ...] = ()
     """What is tried, one after the other, until a model is accepted."""
@@ -75,6 +79,11 @@ class Plan:
     def empty(self) -> bool:
         """Whether nothing is asked that an earlier request has not done."""
         return not self.names and not any(self.unseen.values())
+
+    @property
+    def searched(self) -> bool:
+        """Whether copies are looked for: in memory, where that is cheap, and wherever it is asked for."""
+        return self.options.check_content or in_memory(self.case.sets["train"])
 
     @property
     def out_models(self) -> int:
@@ -101,6 +110,15 @@ class Plan:
             trained = f"{many(self.out_models, 'short training')} on the retain set, {each}"
         trained = f"{trained}, unless the model is trained anew"
         return trained if project.retrained is None else f"the project's retrained models or, without, {trained}"
+
+    @property
+    def about_copies(self) -> str:
+        """What there is to know of the copies of this request's records, where there are some."""
+        held = f"train holds {many(len(self.copies), 'copy', 'copies')} of these records under other ids"
+        return (
+            f"{held} (the first: {few(self.copies)}), and the model goes on learning from them; add these ids to the "
+            "request, or take them out of train"
+        )
 
     @property
     def in_the_clear(self) -> list[str]:
@@ -144,24 +162,52 @@ def make_plan(
     plan = _plan(case, options, (ledger.count + 1, ledger.tip, base), names, unseen, earlier)
     usual = default_rule({name: len(rows) for name, rows in plan.kept.items()})
     rule = next(text for text in (options.accept, case.project.accept, usual) if text is not None)
-    return replace(plan, matched=matched, methods=methods, rule=read_rule(rule), copies=_copies(plan))
-
-
-def _copies(plan: Plan) -> tuple[str, ...]:
-    """Looked for in memory, where it is cheap, and wherever it is asked for; there it is an error."""
-    train, strict = plan.case.sets["train"], plan.options.check_content
-    if not len(plan.new) or not (strict or in_memory(train)):
-        return ()
-    asked = set(content_digests(Selected(train, plan.new)))
-    rows = zip(plan.retain, content_digests(Selected(train, plan.retain)), strict=True)
-    found = tuple(plan.case.ids["train"][int(row)] for row, content in rows if content in asked)
-    if found and strict:
+    plan = _with_copies(replace(plan, matched=matched, methods=methods, rule=read_rule(rule)))
+    if plan.all_copies and options.check_content:
         raise DataError(
-            f"train holds {many(len(found), 'copy', 'copies')} of records in the request, under other ids (the first: "
-            f"{', '.join(repr(one[:40]) for one in found[:3])}): what is forgotten would be trained on again. Add "
-            "these ids to the request, or take them out of train."
+            f"train holds {many(len(plan.all_copies), 'copy', 'copies')} of forgotten records, under other ids (the "
+            f"first: {few(plan.all_copies)}): what is forgotten would be trained on again. Add these ids to the "
+            "request, or take them out of train."
         )
-    return found
+    return replace(plan, remarks=_remarks(plan))
+
+
+def few(texts: Sequence[str]) -> str:
+    """The first few of some ids.
+
+    >>> few(["a", "b", "c", "d"])
+    "'a', 'b', 'c', ..."
+    """
+    different = list(dict.fromkeys(texts))
+    shown = ", ".join(repr(text[:40]) for text in different[:3])
+    return f"{shown}, ..." if len(different) > 3 else shown
+
+
+def _with_copies(plan: Plan) -> Plan:
+    """The plan with the retained records that equal forgotten ones."""
+    train = plan.case.sets["train"]
+    if not plan.searched or not (len(plan.new) or (len(plan.forget) and plan.options.check_content)):
+        return plan
+    forgotten = dict(zip(plan.forget.tolist(), content_digests(Selected(train, plan.forget)), strict=True))
+    retained = list(zip(plan.retain.tolist(), content_digests(Selected(train, plan.retain)), strict=True))
+    new, ids = {forgotten[row] for row in plan.new.tolist()}, plan.case.ids["train"]
+    copies, everything = (
+        tuple(ids[int(row)] for row, content in retained if content in some) for some in (new, set(forgotten.values()))
+    )
+    return replace(plan, copies=copies, all_copies=everything)
+
+
+def _remarks(plan: Plan) -> tuple[str, ...]:
+    """Refuse unseen records that a method may learn from or watch and that were trained on; test is for judging."""
+    if not len(plan.new) or plan.options.check_content:  # then all of them were compared before
+        return ()
+    sets = {name: some for name, some in plan.sets().items() if name != "test"}
+    rows = {"forget": ("train", plan.forget), "retain": ("train", plan.retain)}
+    rows |= {name: (name, kept) for name, kept in plan.kept.items() if name in sets}
+    given: Mapping[str, list[str]] = plan.case.ids if plan.case.project.ids is not None else {}
+    ids = {name: [given[of][int(row)] for row in some] for name, (of, some) in rows.items() if of in given}
+    hint = "give the project ids, and unseen_ids for these sets: by them they are told apart."
+    return tuple(refuse_overlap(sets, sets, ids, way_out=hint))
 
 
 def plan_again(case: Case, folder: Folder, lines: Sequence[LedgerLine], options: Options) -> Plan:
@@ -170,7 +216,7 @@ def plan_again(case: Case, folder: Folder, lines: Sequence[LedgerLine], options:
     refuse_other_ids(folder, line, options.naming, case)
     names, unseen = _request_ids(folder, line)
     earlier = forgotten_names(folder, before, options.naming, case)
-    return _plan(case, options, (line.number, line.previous, line.base), tuple(names), unseen, earlier)
+    return _with_copies(_plan(case, options, (line.number, line.previous, line.base), tuple(names), unseen, earlier))
 
 
 def forgotten_names(folder: Folder, lines: Iterable[LedgerLine], naming: Naming, case: Case) -> set[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from regun.evaluate import UNSEEN, Evaluation, SplitSignals
 from regun.evaluate.influence import Influence
 from regun.evaluate.risk import percentiles
+from regun.methods import auto
 from regun.requests.asked import Dates
 from regun.requests.attempt import Attempt
 from regun.requests.folder import MODEL, OUTS, PAGE, RECEIPT, REQUEST, RISKS
@@ -23,6 +24,7 @@ from regun.requests.outs import SHORT, packed
 from regun.requests.plan import Plan
 from regun.requests.seal import Receipt, seal, written
 from regun.requests.words import claim_of, done_to_it, letter, limits, not_tried, tried
+from regun.settings import to_json
 from regun.show.receipt import page
 from regun.show.text import csv_text
 from regun.store import state_digest, versions, weights_bytes
@@ -85,7 +87,7 @@ def _sections(
         "method": {
             "claim": claim_of(last.outcome),
             "seed": plan.options.seed,
-            "attempts": [_attempt(attempt) for attempt in attempts],
+            "attempts": [_attempt(attempt, plan) for attempt in attempts],
         },
         "audit": _found(judge, last),
         "acceptance": {
@@ -140,8 +142,18 @@ def _data(plan: Plan) -> dict[str, Any]:
         "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
         "newly_forgotten_examples": len(plan.new),
         "earlier_ids_no_longer_at_hand": plan.gone,
+        "copies_that_stay": _copies(plan),
         "overlap_searched_by": [name for name, done in searched.items() if done],
     }
+
+
+def _copies(plan: Plan) -> dict[str, Any] | None:
+    """Retained records that equal forgotten ones: in all and of this request, and the first ids; None if nobody has
+    looked."""
+    if not plan.searched or not len(plan.new):
+        return None
+    first = plan.options.naming.of(dict.fromkeys(plan.all_copies))[:SHOWN]
+    return {"all": len(plan.all_copies), "new": len(plan.copies), "first_ids": first}
 
 
 def _tried_before(plan: Plan, earlier: Sequence[LedgerLine]) -> dict[str, int]:
@@ -201,12 +213,12 @@ def _asked(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: Attempt, plan: Plan) -> dict[str, Any]:
     outcome = attempt.outcome
     return {
         "spec": attempt.spec,
         "method": outcome.method,
-        "settings": outcome.config,
+        "settings": _settings(attempt, plan),
         "cost": vars(outcome.cost),
         "done": done_to_it(outcome, attempt.change),
         "change": attempt.change.to_json() if attempt.change is not None else None,
@@ -217,6 +229,16 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "answer": attempt.verdict,
         "findings": [asdict(finding) for finding in attempt.findings],
     }
+
+
+def _settings(attempt: Attempt, plan: Plan) -> dict[str, Any]:
+    """Those that made the model: of one that auto has trained anew the recipe, none if it was not followed as it is."""
+    outcome = attempt.outcome
+    if outcome.method != "auto" or not outcome.trained_anew:
+        return outcome.config
+    config = next(how.config for how in plan.methods if how.spec == attempt.spec)
+    course = auto.plan_of(config, len(plan.retain), plan.case.project.recipe)
+    return to_json(course.recipe) if course.known and outcome.cost.steps == course.teacher.steps else {}
 
 
 def _plain(value: Any) -> Any:

@@ -67,7 +67,8 @@ def read_receipt(path: Path) -> tuple[Receipt, bytes]:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as fault:
-        raise RegunError(f"cannot read {path}: {fault.strerror or fault}. Name a receipt.json.") from None
+        what = "a receipt.json, or the folder that regun forget wrote to"
+        raise RegunError(f"cannot read {path}: {fault.strerror or fault}. Name {what}.") from None
     if len(content) > LARGEST:
         raise RegunError(f"{path} has more than {LARGEST:,} bytes; that is no receipt.")
     try:

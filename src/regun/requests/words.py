@@ -100,7 +100,7 @@ def not_tried(judge: Judge) -> list[str]:
 
 def limits(last: Attempt, plan: Plan) -> list[str]:
     """The limits of the claim in plain words, most important first."""
-    found = [_kind(last.outcome, last.change)]
+    found = [_kind(last.outcome, last.change, len(plan.all_copies))]
     if last.audit:
         found.append("That attacks fail shows that these attacks fail, not that all do.")
     if last.audit and len(plan.forget) < ENOUGH:
@@ -108,10 +108,10 @@ def limits(last: Attempt, plan: Plan) -> list[str]:
             f"Only {many(len(plan.forget), 'forgotten example')} could be tested. With so few a group attack shows a "
             "clear memory and misses a weak one."
         )
-    if plan.copies:
+    if plan.all_copies:
         found.append(
-            f"Equal to forgotten records in content: {many(len(plan.copies), 'retained record')}, from which the model "
-            "goes on learning."
+            f"Equal to forgotten records in content: {many(len(plan.all_copies), 'retained record')}, from which the "
+            "model goes on learning."
         )
     looked = any(how.spec == last.spec and how.needs.looks for how in plan.methods)
     if looked and list(last.judged) == ["heldout"] and not last.outcome.trained_anew:
@@ -139,7 +139,7 @@ def limits(last: Attempt, plan: Plan) -> list[str]:
     ]
 
 
-def _kind(outcome: Outcome, change: Change | None) -> str:
+def _kind(outcome: Outcome, change: Change | None, copies: int = 0) -> str:
     claim = claim_of(outcome)
     if claim == "none":
         return (
@@ -158,8 +158,16 @@ def _kind(outcome: Outcome, change: Change | None) -> str:
     if claim == "retrained":
         kept = frozen(outcome)
         return (
-            "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless the "
-            "weights it started from or the retained records carry something of them."
+            (
+                "The model was trained anew on the retained records only. Of these, "
+                f"{copies:,} {'is' if copies == 1 else 'are'} identical to forgotten ones, so what those hold was "
+                "learned again."
+            )
+            if copies
+            else (
+                "The model was trained anew on the retained records only, so it cannot know the forgotten ones, unless "
+                "the weights it started from or the retained records carry something of them."
+            )
         ) + (
             f" It started from {many(kept, 'frozen weight')} of the model before, which were kept: that these were not "
             "learned from the forgotten records is the operator's word."
@@ -183,6 +191,7 @@ def _trust(signed: bool) -> str:
 
 # ------------------------------------------------------------------------------------------ to the person concerned
 
+CURRENT = "The new model is recorded as the current one, to be used in place of the one before."
 ELSEWHERE = (
     "Only this one model was treated: the data themselves, copies of them, backups and other models have to be "
     "deleted separately."
@@ -198,9 +207,9 @@ def letter(last: Attempt, plan: Plan, status: str, dates: Dates) -> str:
             f"used for that since {day}. The model did not have to be changed. {ELSEWHERE}{contact}"
         )
     if status in TAKEN:
-        return f"{_removed(last, plan, status, day)} {ELSEWHERE}{contact}"
+        return f"{_removed(last, plan, status, day)}{_copies(plan)} {ELSEWHERE}{contact}"
     if status == REJECTED:
-        why = f"the attempt of {day} did not pass the tests, so the model in use is still the earlier one"
+        why = f"the attempt of {day} did not pass the tests, so the current model is still the earlier one"
     else:
         why = f"the tests cannot tell whether the model made on {day} has forgotten, so it is not used"
     records = _records(plan)
@@ -208,7 +217,7 @@ def letter(last: Attempt, plan: Plan, status: str, dates: Dates) -> str:
     return (
         f"The {records} in your request {have} not been removed from the model in use yet: {why}. Your request stays "
         f"open (due on {dates.due.isoformat()}); another attempt, or training the model anew without your {records}, "
-        f"has to follow.{contact}"
+        f"has to follow.{_copies(plan)}{contact}"
     )
 
 
@@ -216,25 +225,37 @@ def _records(plan: Plan) -> str:
     return "record" if len(plan.new) == 1 else "records"
 
 
+def _copies(plan: Plan) -> str:
+    """That what a person wants gone stays, under other ids; empty where nothing is known to."""
+    if not plan.copies:
+        return ""
+    count = len(plan.copies)
+    stay, them = ("stays", "it") if count == 1 else ("stay", "them")
+    yours = "yours" if _records(plan) == "record" else "some of yours"
+    return (
+        f" But {many(count, 'record')} with the same content as {yours} {stay} in the training data under "
+        f"{'another id' if count == 1 else 'other ids'}, and the model has learned from {them}."
+    )
+
+
 def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
     records = _records(plan)
     if claim_of(last.outcome) == "retrained":
-        them = "it" if records == "record" else "them"
+        never = f"never seen {'it' if records == 'record' else 'them'}"
         if frozen(last.outcome):
+            seen = "" if plan.copies else f", and have {never}"
             return (
                 f"On {day} all parts of the model that learn were trained again from the start without the {records} "
-                f"in your request, and have never seen {them}; a part that was learned elsewhere was kept. The new "
-                "model is in use."
+                f"in your request{seen}; a part that was learned elsewhere was kept. {CURRENT}"
             )
-        return (
-            f"On {day} the model was trained again from the start without the {records} in your request. The new model "
-            f"is in use and has never seen {them}."
-        )
+        seen = "" if plan.copies else f" and has {never}"
+        start = f"On {day} the model was trained again from the start without the {records} in your request"
+        return f"{start}{seen}. {CURRENT}"
     start = f"On {day} the model was changed in order to remove the influence of the {records} in your request."
     if status == UNTESTABLE:
         return (
             f"{start} Whether that worked could not be established: the tests cannot tell. The operator has decided to "
-            "use the changed model all the same."
+            f"take the changed model all the same. {CURRENT}"
         )
     left = last.audit[NEW if NEW in last.audit else ALL].influence
     shown = "It passed the tests that this receipt lists."
@@ -247,4 +268,4 @@ def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
             "that it never saw. The two can no longer be told apart; at most "
             f"{fixed(max(1.0, left.share.high), 0)} % of the influence can be left."
         )
-    return f"{start} {shown} The new model is in use. This is a test, not a proof: a stronger one might find a trace."
+    return f"{start} {shown} {CURRENT} This is a test, not a proof: a stronger one might find a trace."

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from regun.data.adapt import Source, as_examples
 from regun.data.examples import Examples
 from regun.data.overlap import Ids, refuse_overlap
-from regun.errors import RegunError, SettingsError
+from regun.errors import DataError, RegunError, SettingsError
 from regun.models.outputs import ReadLogits
-from regun.runs.training import misfits
+from regun.plugins import guarded
+from regun.runs.training import broken_weights, misfits
 from regun.settings import shown
 from regun.training import border
 from regun.training.job import Budget, device_of, uncompiled
@@ -80,19 +81,71 @@ def given(
     where = device_of(ready) if device is None else usable_device(device)
     present = {name: source for name, source in sources.items() if source is not None or name in needed}
     classes = count_classes(ready, present["forget"], "forget", num_classes)
-    sets = {name: as_examples(source, classes, name) for name, source in present.items()}
+    sets = {name: _fitting(source, classes, name, num_classes is not None) for name, source in present.items()}
     return Given(ready, sets, classes, where, refuse_overlap(present, sets, ids, check_content))
 
 
 def count_classes(model: nn.Module, source: Source, name: str, said: int | None = None) -> int:
     """How many classes the model tells apart, from its answers to an example or two of a set; or fewer, as is said."""
-    told = border.count_classes(model, as_examples(source, MANY, name), name)
+    told = border.count_classes(model, _counted(source, name), name)
     if said is None:
         return told
     if not 2 <= said <= told:
         limit = f"at most {told}" if said > told else "at least 2"
         raise RegunError(f"num_classes is {said}, but the model tells {told} classes apart; give {limit}.")
     return int(said)
+
+
+def refuse_fewer_classes(models: Mapping[str, nn.Module], examples: Examples) -> None:
+    """Raise if one of some models, by name, tells fewer classes apart than the first."""
+    told = {name: border.count_classes(model, examples, "forget") for name, model in models.items()}
+    first, most = next(iter(told.items()))
+    fewer = next((name for name, classes in told.items() if classes < most), None)
+    if fewer is not None:
+        raise RegunError(
+            f"{fewer} tells {told[fewer]} classes apart and {first} {most}; give models of the same classes, in the "
+            f"same order."
+        )
+
+
+def refuse_broken(model: nn.Module) -> None:
+    """Raise if a weight of the model is no finite number."""
+    broken = broken_weights(uncompiled(model))
+    if broken is not None:
+        raise RegunError(
+            f"the model's weights hold NaN or infinity, first in {broken!r}; give a model that works (a training that "
+            f"diverged leaves such)."
+        )
+
+
+def _counted(source: Source, name: str) -> Examples:
+    """The examples of a set before the number of classes is known; what is wrong with its labels names the set."""
+    try:
+        return as_examples(source, MANY, name)
+    except DataError as fault:
+        if "labels have shape (0,)" in str(fault):
+            raise DataError(f"the {name} set is empty; give at least one example.") from None
+        what, _, rest = _of(name, fault).partition(";")
+        unknown = str(MANY - 1) in rest
+        rest = " give class numbers from 0 to one less than the model's classes." if unknown else rest
+        raise DataError(f"{what};{rest}") from None
+
+
+def _fitting(source: Source, classes: int, name: str, said: bool) -> Examples:
+    """The examples of a set; what is wrong with its labels names the set, and what they should fit."""
+    try:
+        return as_examples(source, classes, name)
+    except DataError as fault:
+        if "labels have shape (0,)" in str(fault):
+            raise DataError(f"the {name} set is empty; give at least one example, or leave it out.") from None
+        whose = f"You gave num_classes={classes}" if said else f"The model's last layer has {classes} outputs"
+        outside = "classes, 0 to" in str(fault)
+        raise DataError(f"{_of(name, fault)}{f' ({whose}.)' if outside else ''}") from None
+
+
+def _of(name: str, fault: DataError) -> str:
+    """What is wrong, with the name of the set."""
+    return f"{fault}" if f"{fault}".startswith((name, f"the {name}")) else f"{name}: {fault}"
 
 
 def usable_device(device: torch.device | str) -> torch.device:
@@ -161,6 +214,12 @@ def same_kind(what: str, made: object, model: nn.Module) -> nn.Module:
     if wrong:
         raise RegunError(f"{what} does not fit the model: {'; '.join(wrong[:3])}. Give {ANEW[1]}.")
     return found
+
+
+def made_anew(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
+    """What a user's `rebuild` makes of a seed; its faults are told as its own."""
+    with guarded("rebuild"):
+        return same_kind("what rebuild returned", rebuild(seed), model)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

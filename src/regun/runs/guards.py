@@ -24,6 +24,10 @@ LARGE_LOSS = 0.05
 """Accuracy lost beyond what chance explains (two standard errors) that is said."""
 FEW_STEPS = 50
 """Fewer steps than these, with a retain set to repair by, are said."""
+DAMAGED = "Use method='auto', tune=8, a lower lr or more retain examples a step; or retrain."
+UNSURE = "Use method='auto', or more steps with more retain examples in each."
+AFTER_AUTO = "Retrain it (method='retrain' with recipe=, how it was trained)."
+"""What to do; who has run auto is not sent there again."""
 SETS = {"val": "validation", "heldout": "held-out", "retain": "retain"}
 
 
@@ -54,7 +58,8 @@ class Guard:
         """Every sentence there is to say, the gravest first; `anew`: the model was trained from scratch."""
         after = self._said()
         steps = () if method.trains_anew else self._steps(method, config)
-        return (*self._accuracy(after, anew), *self._confidence(after), *self._weights(), *steps)
+        said = (*self._accuracy(after, method, anew), *self._confidence(after, method, config))
+        return (*said, *self._weights(), *steps)
 
     def _said(self) -> dict[str, Said]:
         with counting(None):
@@ -66,7 +71,7 @@ class Guard:
         labels = torch.from_numpy(job.examples.labels_at(rows))
         return Said((logits.argmax(1) == labels).double(), functional.softmax(logits, dim=1).amax(1))
 
-    def _accuracy(self, after: dict[str, Said], anew: bool) -> Iterator[str]:
+    def _accuracy(self, after: dict[str, Said], method: Method, anew: bool) -> Iterator[str]:
         """One set is enough: validation where there is some, then held-out, then retain."""
         for name, said in after.items():
             lost = self.before[name].right - said.right
@@ -76,23 +81,26 @@ class Guard:
                 yield f"accuracy on {SETS[name]} examples fell from {was:.1%} to {now:.1%}, " + (
                     "although the model was trained anew: check that the recipe is that of the model before."
                     if anew
-                    else "more than forgetting explains: the model was damaged. Use method='auto', tune=8, a lower lr "
-                    "or more retain examples a step; or retrain."
+                    else "more than forgetting explains: the model was damaged. "
+                    f"{AFTER_AUTO if method.name == 'auto' else DAMAGED}"
                 )
                 return
 
-    def _confidence(self, after: dict[str, Said]) -> Iterator[str]:
+    def _confidence(self, after: dict[str, Said], method: Method, config: Any) -> Iterator[str]:
         chance = 1 / self.job.examples.num_classes
         for name, said in after.items():
             was, now = float(self.before[name].sure.mean()), float(said.sure.mean())
             if not math.isfinite(now):
-                yield f"answers on {SETS[name]} examples are not finite numbers: the model cannot be used. Lower lr."
+                yield (
+                    f"answers on {SETS[name]} examples are not finite numbers: the model cannot be used."
+                    f"{' Lower lr.' if hasattr(config, 'lr') else ''}"
+                )
                 return
             if now - chance < 0.5 * (was - chance):
                 yield (
                     f"mean confidence on {SETS[name]} examples fell from {was:.1%} to {now:.1%}: the model has become "
-                    f"unsure of everything, not of the forgotten examples alone. Use method='auto', or more steps with "
-                    f"more retain examples in each."
+                    f"unsure of everything, not of the forgotten examples alone. "
+                    f"{AFTER_AUTO if method.name == 'auto' else UNSURE}"
                 )
                 return
 

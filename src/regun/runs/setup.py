@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,18 +141,40 @@ def read_recipe(text: str) -> Recipe:
     return bind(Recipe, values, "recipe", RECIPES[name])
 
 
-def as_recipe(recipe: Recipe | Mapping[str, Any] | str) -> Recipe:
-    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`)."""
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("epochs", "lr")) -> Recipe:
+    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`).
+
+    Settings must name those in `said`: no default could stand for them.
+    """
     if isinstance(recipe, Recipe):
         return recipe
-    return read_recipe(recipe) if isinstance(recipe, str) else bind(Recipe, recipe, "recipe")
+    if isinstance(recipe, str):
+        return read_recipe(recipe)
+    problems = [_unsaid(recipe, said)] if any(name not in recipe for name in said) else []
+    try:
+        made = bind(Recipe, recipe, "recipe")
+    except SettingsError as fault:
+        raise SettingsError([*fault.problems, *problems]) from None
+    if problems:
+        raise SettingsError(problems)
+    return made
+
+
+def _unsaid(recipe: Mapping[str, Any], said: Sequence[str]) -> str:
+    missing = " and ".join(name for name in said if name not in recipe)
+    example = ", ".join(f"{name!r}: ..." for name in said)
+    return (
+        f"the recipe {shown(dict(recipe))} does not say {missing}; say how the model was trained, {{{example}}} with "
+        f"whatever else differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or "
+        f"name a recipe: {', '.join(RECIPES)}."
+    )
 
 
 def read_budget(text: str) -> Budget:
     """`steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
     if name not in ("steps", "samples") or not number.isdecimal() or len(number) > 18:
-        raise SettingsError([f"--budget is {text[:40]!r}; give steps=N or samples=N with a whole number N."])
+        raise SettingsError([f"budget is {text[:40]!r}; give steps=N or samples=N with a whole number N."])
     return Budget(**{name: int(number)})
 
 
@@ -175,7 +197,8 @@ def read_request(text: str) -> Request | Selection:
             return Request.of_classes([int(c) for c in rest.split("/")])
     except ValueError:
         raise SplitError(
-            f"cannot read {text!r} as a request; write 0.1, stratified:0.1, class:3/5, class:3=0.5 or ids:FILE."
+            f"cannot read {text!r} as a request; write 0.1, stratified:0.1, class:3/5, class:3=0.5, ids:FILE "
+            f"or {', '.join(f'{one}:...' for one in SELECTIONS)}."
         ) from None
     if kind == "ids":
         return Request.of_ids(read_ids(Path(rest)))

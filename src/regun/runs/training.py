@@ -139,9 +139,9 @@ def import_state(
     about: Mapping[str, Any],
 ) -> Artefact:
     """Weights from outside as an artefact, named by their own digest."""
-    broken = [name for name, t in state.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
-    if broken:
-        raise StoreError(f"the weights hold NaN or infinity, first in {broken[0]!r}; give a model that works.")
+    broken = _not_finite(state)
+    if broken is not None:
+        raise StoreError(f"the weights hold NaN or infinity, first in {broken!r}; give a model that works.")
     rows = np.sort(trained_on)
     inputs = {
         **_kind(data, model, input_shape(data, trained_on)),
@@ -151,6 +151,17 @@ def import_state(
     count = sum(t.numel() for t in state.values())
     more: dict[str, Any] = {"role": "imported", "epochs": [], "cost": vars(Cost()), "parameters": count}
     return store.make("model", inputs, lambda _: _made(state, data, rows, {**about, **more}))
+
+
+def broken_weights(model: nn.Module) -> str | None:
+    """The first parameter that holds NaN or infinity, or buffer that holds NaN (a mask may well be infinite)."""
+    buffers = {name: b for name, b in model.named_buffers() if b.is_floating_point() and not b.is_meta}
+    return _not_finite(dict(model.named_parameters())) or next((n for n, b in buffers.items() if b.isnan().any()), None)
+
+
+def _not_finite(state: Mapping[str, Tensor]) -> str | None:
+    numbers = {name: t for name, t in state.items() if t.is_floating_point() and not t.is_meta}
+    return next((name for name, t in numbers.items() if not bool(torch.isfinite(t).all())), None)
 
 
 def input_shape(data: Data, rows: Indices) -> ImageShape | None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +16,13 @@ from regun.errors import RegunError, StoreError, unknown
 from regun.methods import Method, get_method
 from regun.plugins import trusted_name
 from regun.runs.guards import Guard
-from regun.runs.training import Watch, answers_by, build_like, load_model
+from regun.runs.training import Watch, answers_by, broken_weights, build_like, load_model
 from regun.seeds import chance, derive, digest
-from regun.settings import bind
+from regun.settings import bind, shown
 from regun.splits import Splits
 from regun.store import Artefact, Made, Store, state_digest
+from regun.training.border import unwrapped
+from regun.training.fit import Fitted
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Cost, Epoch, Job, private_copy
 from regun.training.recipes import Recipe
@@ -97,7 +99,8 @@ def unlearn_job(
     """Run `method` on `job`; with keep="best", return the epoch that scores highest by the `criterion`.
 
     Validation is only watched: the method itself never sees it, and test data are not part of a job at all. With
-    `guard`, some examples of every set are asked before and after, and what looks wrong is in `warnings`.
+    `guard`, some examples of every set are asked before and after, and what looks wrong is in `warnings`. Weights that
+    are not finite are a run that diverged, whether or not the method says so.
     """
     if keep not in ("last", "best"):
         raise RegunError(unknown("choice of keep", keep, ("last", "best")))
@@ -106,7 +109,7 @@ def unlearn_job(
     watcher = _Watcher(job, criterion) if keep == "best" else None
     watched = replace(job, on_epoch=_Teller(method.title, watcher or job.on_epoch))
     started = time.perf_counter()
-    fitted = method.run(watched, config)
+    fitted = _fitted(method, method.run(watched, config))
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     notes = dict(fitted.notes)
     own, anew = tuple(notes.pop("warnings", ())), _trained_anew(method, notes)
@@ -114,19 +117,41 @@ def unlearn_job(
         watcher.restore_best()
     job.model.eval()
     warnings = (*own, *(rail.warnings(method, config, anew) if rail is not None else ()))
-    for sentence in warnings:
-        LOG.warning(sentence)
     return Outcome(
         model=job.model,
         method=method.name,
         config=method.describe(config)["config"],
         cost=job.cost,
         epochs=fitted.epochs,
-        diverged=fitted.diverged,
+        diverged=fitted.diverged or not_finite(unwrapped(job.model)),
         notes=notes,
         watched=watcher.history if watcher else [],
         warnings=warnings,
         trained_anew=anew,
+    )
+
+
+def tell(warnings: Iterable[str]) -> None:
+    """Log what looks wrong with an outcome, once it is the one that is kept."""
+    for sentence in warnings:
+        LOG.warning(sentence)
+
+
+def not_finite(model: nn.Module) -> str | None:
+    """Why nobody would want a model; None if its weights are numbers."""
+    broken = broken_weights(model)
+    return f"the weights {broken} are not finite numbers" if broken is not None else None
+
+
+def _fitted(method: Method, returned: object) -> Fitted:
+    """What a method returned; a user's own may return anything."""
+    if isinstance(returned, Fitted):
+        return returned
+    kind = type(returned).__name__
+    what = f"{shown(returned)} (type {kind})" if isinstance(returned, str | int | float) else f"a {kind}"
+    raise RegunError(
+        f"the method {method.name} returned {what}; return a regun.training.fit.Fitted or nothing, and leave what was "
+        f"unlearned in job.model."
     )
 
 
@@ -276,6 +301,7 @@ def unlearn_model(
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
+        tell(outcome.warnings)
         state = outcome.model.state_dict()
         info = {
             **about,

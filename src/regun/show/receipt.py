@@ -12,7 +12,7 @@ ATTACKS = ("smia_auc", "rmia_auc", "lira_auc")
 SETTINGS = ("epochs", "batch_size", "optimizer", "lr", "w", "alpha", "retain_batch")
 """Settings the page shows; the receipt has them all."""
 TAKEN = ("accepted", "accepted untestable")
-"""Of a request whose model is in use."""
+"""Of a request whose model is the current one."""
 LISTED = 4
 """Entries of a list that are shown, so that the receipt stays two pages."""
 BADGES = {
@@ -35,9 +35,10 @@ OUTCOMES = {
         "The tests that were made cannot tell whether the new model has forgotten; the operator has accepted that, and "
         "it is the current model."
     ),
-    "rejected": "What came out does not meet the acceptance rule; the model before stays in use.",
+    "rejected": "What came out does not meet the acceptance rule; the model before stays the current one.",
     "cannot tell": (
-        "The tests that were made cannot tell whether the new model has forgotten; the model before it stays in use."
+        "The tests that were made cannot tell whether the new model has forgotten; the model before it stays the "
+        "current one."
     ),
 }
 ACCURATE = (
@@ -118,6 +119,7 @@ def _done(receipt: Mapping[str, Any], attempt: Mapping[str, Any]) -> Rows:
         ("kind of claim", _claim(receipt)),
         ("method", ", then ".join(shortened(one["spec"], 60) for one in receipt["method"]["attempts"])),
         ("settings", ", ".join(f"{shortened(k, 20)}={shortened(v, 20)}" for k, v in shown)),
+        ("plan", str(attempt["notes"].get("plan", ""))),
         ("what it did", attempt["done"]),
         ("work", f"{cost['backward']:,} samples, {duration(cost['seconds'])}" if cost["backward"] else ""),
         ("judged with", _outs(receipt["audit"]["outs"])),
@@ -136,7 +138,10 @@ def _sets(sets: Mapping[str, Any]) -> str:
 
 def _claim(receipt: Mapping[str, Any]) -> str:
     made, kind = receipt["acceptance"]["status"] in TAKEN, receipt["method"]["claim"]
-    return CLAIMS[kind] if made else f"none is made (it would be {CLAIMS[kind]})"
+    copies: dict[str, int] = receipt["data"].get("copies_that_stay") or {"all": 0}
+    stay = copies["all"]
+    but = f", but on {many(stay, 'identical one')} under other ids" if stay and kind == "retrained" else ""
+    return f"{CLAIMS[kind]}{but}" if made else f"none is made (it would be {CLAIMS[kind]}{but})"
 
 
 def _outs(outs: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@
 
 import os
 import re
+import shlex
 import tempfile
 import time
 import warnings
@@ -82,14 +83,14 @@ class Store:
             ) from None
 
     @classmethod
-    def existing(cls, root: str | Path, *, on_damage: Callable[[str], None] = warnings.warn) -> "Store":
-        """The store at `root`; to look into one is not to make one."""
+    def existing(cls, root: str | Path, **options: Any) -> "Store":
+        """The store at `root`, opened with `options`; to look into one is not to make one."""
         there = False
         with suppress(OSError, RuntimeError, ValueError):
             there = (Path(root).expanduser() / MARKER).is_file()
         if not there:
             raise StoreError(f"there is no store at {_short(root)}; name one with --store, or train a model first.")
-        return cls(root, on_damage=on_damage)
+        return cls(root, **options)
 
     @staticmethod
     def key(kind: str, inputs: Mapping[str, Any]) -> str:
@@ -112,7 +113,7 @@ class Store:
         """The finished artefact of this key; refuses a damaged manifest or a name that does not fit its content."""
         path = self.path(kind, key)
         if not os.path.lexists(path):
-            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; `regun store list` shows what it has.")
+            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; {self._see()}")
         if path.is_symlink():
             raise StoreError(f"{path} is a symbolic link, which regun does not follow; delete it.")
         manifest, named = read_manifest(path / "manifest.json"), ""
@@ -128,10 +129,12 @@ class Store:
         if len(hits) != 1:
             what = f"{kind or 'artefact'} whose key starts with {prefix[:64]!r}"
             raise StoreError(
-                f"the store {self.root} has {len(hits)} {what}; `regun store list` shows what it has."
-                + (" Give more digits." if hits else "")
+                f"the store {self.root} has {len(hits)} {what}; {self._see()}" + (" Give more digits." if hits else "")
             )
         return self.load(*hits[0])
+
+    def _see(self) -> str:
+        return f"`regun store list --store {shlex.quote(str(self.root))}` shows what it has."
 
     def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[["Slot"], Made]) -> Artefact:
         """The artefact of these inputs: loaded if it is there, otherwise made once, under a lock, and saved whole."""

@@ -13,7 +13,7 @@ from regun.data.examples import Batch, Examples, Indices, named
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError
 from regun.models.calls import counting, logits_of
-from regun.models.outputs import Read, ReadLogits, wrap
+from regun.models.outputs import Read, ReadLogits, binary, wrap
 from regun.seeds import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import device_of, uncompiled
@@ -66,10 +66,13 @@ def count_classes(model: nn.Module, examples: Examples, name: str) -> int:
             f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples; a classifier gives "
             f"(examples, classes). Write logits=lambda output: ..., a function that makes such of its output."
         )
-    if not isinstance(model, Read) and _are_probabilities(logits):
+    if _are_probabilities(logits) and not (isinstance(model, Read) and model.logits is binary):
         raise RegunError(
-            "the model's outputs are probabilities, not logits: it ends in a softmax. Take that layer off, or write "
-            "logits=lambda p: p.clamp_min(1e-12).log()."
+            "what logits=... returns are probabilities, not logits. Leave the softmax out of that function, or take "
+            "the logarithm of what it returns: .clamp_min(1e-12).log()."
+            if isinstance(model, Read)
+            else "the model's outputs are probabilities, not logits: it ends in a softmax. Take that layer off, or "
+            "write logits=lambda p: p.clamp_min(1e-12).log()."
         )
     return int(logits.shape[1])
 
