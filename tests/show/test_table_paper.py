@@ -73,6 +73,7 @@ def test_marks_are_those_the_paper_prints():
         ("resnet18-cifar10-small", "resnet18-cifar10"),
         ("resnet18-cifar100-small", "resnet18-cifar100"),
         ("swin-tiny-imagenet-small", "swin-t-tiny-imagenet"),
+        ("resnet18-tiny-imagenet-small", "resnet18-tiny-imagenet"),
     ],
 )
 def test_small_studies_stand_beside_their_setup_with_a_warning(small: str, full: str):

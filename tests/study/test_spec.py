@@ -14,7 +14,12 @@ from regun.study.spec import AS_BASE, Study, merged
 from regun.training.job import Budget
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
-SMALL = ("resnet18-cifar10-small", "resnet18-cifar100-small", "swin-tiny-imagenet-small")
+SMALL = (
+    "resnet18-cifar10-small",
+    "resnet18-cifar100-small",
+    "swin-tiny-imagenet-small",
+    "resnet18-tiny-imagenet-small",
+)
 
 
 @pytest.mark.parametrize("name", [*PAPER, *SMALL, "digits", "digits-all"])

@@ -17,6 +17,7 @@ _SETUPS = {
     "resnet18-cifar10-small": ("resnet18_cifar10", "small"),
     "resnet18-cifar100-small": ("resnet18_cifar100", "small"),
     "swin-tiny-imagenet-small": ("swint_tinyimagenet", "small"),
+    "resnet18-tiny-imagenet-small": ("resnet18_tinyimagenet", "small"),
 }
 _TITLES = {
     "resnet18_cifar10": "ResNet-18 on CIFAR-10",
