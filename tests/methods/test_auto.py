@@ -16,6 +16,7 @@ from regun.methods import as_teacher, auto, get_method
 from regun.methods._distil import Balance, Distillation, distil, in_rounds
 from regun.methods._fresh import fresh_model
 from regun.methods._yardstick import Lost, Yardstick
+from regun.settings import to_json
 from regun.splits import Splits
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step
@@ -82,6 +83,7 @@ def test_a_short_retraining_is_the_recipe_s_from_fresh_weights() -> None:
     train_from_scratch(twin, twin.indices("retain"), SHORT)
     assert same_state(job.model, twin.model)
     assert fitted.notes["trained_anew"] is True
+    assert fitted.notes["trained_by"] == to_json(SHORT)
     assert job.cost.steps == twin.cost.steps
     assert job.cost.backward == SHORT.epochs * len(job.indices("retain"))
 
@@ -92,6 +94,7 @@ def test_a_model_trained_anew_has_seen_no_forgotten_example(recipe: Recipe | Non
     job, fitted = run("auto", mlp(), watched, recipe=recipe, short=400_000)
     if fitted.notes.get("trained_anew"):
         assert not watched.seen & set(job.indices("forget"))
+        assert ("epochs" in fitted.notes["trained_by"]) == (recipe is not None), "rounds end when they fit"
     assert watched.trained - set(job.indices("forget")) == set(job.indices("retain"))
 
 

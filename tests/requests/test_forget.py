@@ -16,12 +16,8 @@ import regun
 import regun.requests.attempt
 from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.requests import Naming, Options, history, prepare, verify_audit, verify_folder
-from regun.requests.attempt import Attempt
 from regun.requests.folder import opened
-from regun.requests.receipt import _settings
-from regun.runs.unlearning import Outcome
 from regun.store import state_digest
-from regun.training.job import Cost
 
 FIRST, SECOND = ids()[:20], ids()[15:40]
 LENIENT = Options(accept=EASY, accept_untestable=True)
@@ -386,13 +382,6 @@ def test_the_settings_shown_are_those_that_were_used(tmp_path: Path, monkeypatch
     assert "retain_batch" not in page
     assert "epochs=20" in page
     assert "that is short, so the model is trained anew" in page
-
-
-def test_settings_that_nobody_followed_are_not_shown() -> None:
-    plan = prepare(project(method="auto", retrain={}), regun.asked_of(FIRST), Path("none"))
-    outcome = Outcome(network(), "auto", {"w": 0.5}, Cost(steps=7), [], None, {}, trained_anew=True)
-    assert _settings(Attempt("auto", outcome), plan) == {}
-    assert _settings(Attempt("auto", replace(outcome, trained_anew=False)), plan) == {"w": 0.5}
 
 
 def test_a_run_that_was_stopped_while_it_was_judged_is_not_done_again(

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from regun.cli.arguments import WRONG, same_place
 from regun.cli.options import Place, Problems, read_start
@@ -119,7 +119,8 @@ def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None, place: st
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
     for name, value in result["notes"].items():
-        print(f"{name}: {value}")
+        text = settings_text(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+        print(f"{name}: {text}")
     rows = [[name, accuracy_text(before[name]), accuracy_text(after[name])] for name in before]
     print(table(["accuracy, %", "before", "after"], rows))
     for sentence in result["warnings"]:

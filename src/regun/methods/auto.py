@@ -31,7 +31,7 @@ from regun.methods._distil import Balance, Distillation, distil
 from regun.methods._fresh import fresh_model, shrink_towards
 from regun.methods._teacher import TeacherSettings, answers_of, taught, teacher_recipe
 from regun.methods._yardstick import LITTLE, Yardstick
-from regun.settings import check, setting
+from regun.settings import check, setting, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Job, frozen_copy
 from regun.training.recipes import Recipe
@@ -219,8 +219,16 @@ class _Run:
     def ended(self, model: nn.Module, result: str, **notes: Any) -> Fitted:
         self.job.model.load_state_dict(model.state_dict())
         exact = {"trained_anew": True} if result == "trained anew" and self.fresh else {}
+        used = {"trained_by": self._trained_by()} if result == "trained anew" else {}
         told = {"plan": str(self.plan), "result": result, "accuracy": self._accuracy(model)}
-        return Fitted(notes={**told, **exact, **notes})
+        return Fitted(notes={**told, **used, **exact, **notes})
+
+    def _trained_by(self) -> dict[str, Any]:
+        """The recipe that was followed; without its epochs where rounds or a budget have decided on them."""
+        said = to_json(self.recipe)
+        if self.plan.training == "rounds" or self.job.budget is not None:
+            del said["epochs"]
+        return said
 
     def _accuracy(self, model: nn.Module) -> str:
         lost, heldout = self.stick.lost(model), bool(len(self.stick.unseen))

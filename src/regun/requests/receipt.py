@@ -14,7 +14,6 @@ import numpy as np
 from regun.evaluate import UNSEEN, Evaluation, SplitSignals
 from regun.evaluate.influence import Influence
 from regun.evaluate.risk import percentiles
-from regun.methods import auto
 from regun.requests.asked import Dates
 from regun.requests.attempt import Attempt
 from regun.requests.folder import MODEL, OUTS, PAGE, RECEIPT, REQUEST, RISKS
@@ -24,7 +23,6 @@ from regun.requests.outs import SHORT, packed
 from regun.requests.plan import Plan
 from regun.requests.seal import Receipt, seal, written
 from regun.requests.words import claim_of, done_to_it, letter, limits, not_tried, tried
-from regun.settings import to_json
 from regun.show.receipt import page
 from regun.show.text import csv_text
 from regun.store import state_digest, versions, weights_bytes
@@ -87,7 +85,7 @@ def _sections(
         "method": {
             "claim": claim_of(last.outcome),
             "seed": plan.options.seed,
-            "attempts": [_attempt(attempt, plan) for attempt in attempts],
+            "attempts": [_attempt(attempt) for attempt in attempts],
         },
         "audit": _found(judge, last),
         "acceptance": {
@@ -213,32 +211,22 @@ def _asked(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: Attempt, plan: Plan) -> dict[str, Any]:
+def _attempt(attempt: Attempt) -> dict[str, Any]:
     outcome = attempt.outcome
     return {
         "spec": attempt.spec,
         "method": outcome.method,
-        "settings": _settings(attempt, plan),
+        "settings": (outcome.method == "auto" and outcome.notes.get("trained_by")) or outcome.config,
         "cost": vars(outcome.cost),
         "done": done_to_it(outcome, attempt.change),
         "change": attempt.change.to_json() if attempt.change is not None else None,
         "trained_anew": outcome.trained_anew,
         "diverged": outcome.diverged,
         "warnings": [str(text) for text in outcome.warnings],
-        "notes": {str(name): _plain(value) for name, value in outcome.notes.items()},
+        "notes": {str(name): _plain(value) for name, value in outcome.notes.items() if name != "trained_by"},
         "answer": attempt.verdict,
         "findings": [asdict(finding) for finding in attempt.findings],
     }
-
-
-def _settings(attempt: Attempt, plan: Plan) -> dict[str, Any]:
-    """Those that made the model: of one that auto has trained anew the recipe, none if it was not followed as it is."""
-    outcome = attempt.outcome
-    if outcome.method != "auto" or not outcome.trained_anew:
-        return outcome.config
-    config = next(how.config for how in plan.methods if how.spec == attempt.spec)
-    course = auto.plan_of(config, len(plan.retain), plan.case.project.recipe)
-    return to_json(course.recipe) if course.known and outcome.cost.steps == course.teacher.steps else {}
 
 
 def _plain(value: Any) -> Any:

@@ -197,8 +197,8 @@ def read_request(text: str) -> Request | Selection:
             return Request.of_classes([int(c) for c in rest.split("/")])
     except ValueError:
         raise SplitError(
-            f"cannot read {text!r} as a request; write 0.1, stratified:0.1, class:3/5, class:3=0.5, ids:FILE "
-            f"or {', '.join(f'{one}:...' for one in SELECTIONS)}."
+            f"cannot read {text!r} as a request; write 0.1, stratified:0.1, class:3/5, class:3=0.5 or ids:FILE; "
+            f"or one that models answer, {', '.join(SELECTIONS)}, as --help shows."
         ) from None
     if kind == "ids":
         return Request.of_ids(read_ids(Path(rest)))
