@@ -16,8 +16,8 @@ test: $(VENV)/ready
 
 # what depends on arithmetic once more, as on a processor without AVX-512
 test-avx2: $(VENV)/ready
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/training tests/methods tests/runs tests/study \
-		tests/tune tests/requests tests/test_contract.py tests/test_methods.py tests/test_regun.py tests/test_api.py
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/training tests/methods tests/artifacts tests/experiments \
+		tests/deletion tests/test_contract.py tests/test_methods.py tests/test_regun.py tests/test_api.py
 
 test-all: $(VENV)/ready
 	$(PYTEST) -m "slow or not slow"

@@ -13,10 +13,10 @@ import time
 import numpy as np
 import torch
 
+from regun.auditing import Predictions, evaluate
+from regun.auditing.metrics import accuracy, divergence, entropy
 from regun.data.arrays import ArrayExamples
-from regun.data.catalogue import pipeline
-from regun.evaluate import Signals, evaluate
-from regun.evaluate.metrics import accuracy, divergence, entropy
+from regun.data.registry import pipeline
 from regun.models import ModelSpec, build_model
 from regun.training.forward import eval_logits
 from regun.training.job import private_copy
@@ -37,14 +37,16 @@ def make(width: int, count: int):
     return examples, models, dict(zip(("retain", "forget", "test", "val", "heldout"), cuts, strict=True))
 
 
-def signals(model, examples, splits, names) -> dict[str, Signals]:
+def signals(model, examples, splits, names) -> dict[str, Predictions]:
     return {
-        n: Signals.from_logits(eval_logits(model, examples, splits[n]).numpy(), examples.labels[splits[n]], splits[n])
+        n: Predictions.from_logits(
+            eval_logits(model, examples, splits[n]).numpy(), examples.labels[splits[n]], splits[n]
+        )
         for n in names
     }
 
 
-def judged(every: list[dict[str, Signals]]) -> dict[str, float]:
+def judged(every: list[dict[str, Predictions]]) -> dict[str, float]:
     return evaluate(every[0], every[1], every[2:], attacks=ATTACKS, bootstrap=0, floor=False).values()
 
 

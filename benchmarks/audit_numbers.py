@@ -18,19 +18,19 @@ from pathlib import Path
 
 import numpy as np
 
-from regun.evaluate import Signals, evaluate
-from regun.evaluate.intervals import bootstrap_contrast
-from regun.evaluate.roc import Contrast
-from regun.evaluate.signals import LogProbs
+from regun.auditing import Predictions, evaluate
+from regun.auditing.intervals import bootstrap_contrast
+from regun.auditing.predictions import LogProbs
+from regun.auditing.roc import Contrast
 
 SIZES = {"retain": 40_000, "forget": 4_500, "test": 10_000, "val": 4_500, "heldout": 5_000}
 BATCH = 10_000
 LIMIT_SECONDS, LIMIT_GIGABYTES, LIMIT_KILOBYTES = 10.0, 2.0, 1.5
 
 
-def make_model(seed: int, classes: int, members: tuple[str, ...], scale: float = 1.0) -> dict[str, Signals]:
+def make_model(seed: int, classes: int, members: tuple[str, ...], scale: float = 1.0) -> dict[str, Predictions]:
     """Logits that share each example's difficulty between models and are raised for what the model trained on."""
-    model: dict[str, Signals] = {}
+    model: dict[str, Predictions] = {}
     for number, (split, usual) in enumerate(SIZES.items()):
         size = round(scale * usual)
         said, labels = LogProbs(size, classes), np.empty(size, np.int64)
@@ -43,7 +43,7 @@ def make_model(seed: int, classes: int, members: tuple[str, ...], scale: float =
             logits += np.float32(0.5) * own.standard_normal((n, classes), dtype=np.float32)
             logits[np.arange(n), labels[rows]] += shared.normal(4.0, 2.0, n) + (4.0 if split in members else 0.0)
             said.add(logits)
-        model[split] = Signals(said.values, labels, np.arange(size))
+        model[split] = Predictions(said.values, labels, np.arange(size))
     return model
 
 

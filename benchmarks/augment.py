@@ -20,8 +20,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from regun.data.augment import ColorJitter, Flip, PadCrop, as_float
-from regun.data.catalogue import pipeline
 from regun.data.randaugment import RandAugment
+from regun.data.registry import pipeline
 
 TARGET = 8.0  # crop + flip + jitter must be this many times as fast as one image at a time
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from scipy.stats import t
 
-from regun.study.paper import paper_numbers
+from regun.experiments.study.paper import paper_numbers
 
 Seeds = dict[int, float]
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from regun.data.catalogue import pipeline
 from regun.data.image_folder import load_image_folder
+from regun.data.registry import pipeline
 
 MEASURE = """
 import sys
 from pathlib import Path
 import numpy as np
 from regun.data.cifar import load_cifar
-from regun.data.catalogue import pipeline
+from regun.data.registry import pipeline
 peak = lambda: int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) / 1024
 before = peak()
 data = load_cifar(Path(sys.argv[1]), 10, pipeline("none", "cifar10"))

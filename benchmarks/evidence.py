@@ -22,15 +22,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import regun.evaluate.influence as rule
-from regun.data.catalogue import load_data
+import regun.auditing.influence as rule
+from regun.artifacts.setup import read_data
+from regun.auditing import Predictions, SplitPredictions
+from regun.auditing.intervals import auc_interval
+from regun.auditing.roc import Contrast
 from regun.data.examples import Data
-from regun.evaluate import Signals, SplitSignals
-from regun.evaluate.intervals import auc_interval
-from regun.evaluate.roc import Contrast
+from regun.data.registry import load_data
 from regun.models import ModelSpec, build_model
-from regun.runs.setup import read_data
-from regun.seeds import derive
+from regun.rng import derive
 from regun.splits import Request, make_splits, reserve
 from regun.training.forward import eval_logits
 from regun.training.job import Job, private_copy
@@ -126,14 +126,14 @@ class Said:
     def of(self, kind: str) -> list[str]:
         return [name for name in self.names if name.startswith(kind)]
 
-    def _model(self, name: str) -> dict[str, Signals]:
+    def _model(self, name: str) -> dict[str, Predictions]:
         return {part: self._signals(part, self[f"{part}/{name}"]) for part in PARTS}
 
-    def _signals(self, part: str, logits: np.ndarray) -> Signals:
+    def _signals(self, part: str, logits: np.ndarray) -> Predictions:
         labels = self[f"{part}/labels"]
-        return Signals.from_logits(logits, labels, np.arange(len(labels)))
+        return Predictions.from_logits(logits, labels, np.arange(len(labels)))
 
-    def averaged(self, one: str, two: str, *, odds: bool) -> dict[str, Signals]:
+    def averaged(self, one: str, two: str, *, odds: bool) -> dict[str, Predictions]:
         """The model whose probabilities, or logits, are the mean of two models'."""
         if odds:
             return {p: self._signals(p, (self[f"{p}/{one}"] + self[f"{p}/{two}"]) / 2) for p in PARTS}
@@ -151,7 +151,7 @@ class Case:
     retrained: str
     outs: tuple[str, ...]
 
-    def models(self) -> dict[str, SplitSignals]:
+    def models(self) -> dict[str, SplitPredictions]:
         """The models to be judged, by what they are."""
         said, base, again = self.said, self.base, self.retrained
         return {
@@ -182,20 +182,20 @@ def cases(said: Said, outs: str, count: int, seed: int) -> Iterator[Case]:
             yield Case(said, base, half, again, tuple(rng.permutation(others)[:count].tolist()))
 
 
-Rule = Callable[[SplitSignals, SplitSignals, Sequence[SplitSignals], int], str]
+Rule = Callable[[SplitPredictions, SplitPredictions, Sequence[SplitPredictions], int], str]
 
 
-def by_influence(after: SplitSignals, before: SplitSignals, outs: Sequence[SplitSignals], seed: int) -> str:
+def by_influence(after: SplitPredictions, before: SplitPredictions, outs: Sequence[SplitPredictions], seed: int) -> str:
     return rule.influence(after, before, outs, seed=seed).answer
 
 
-def by_interval(after: SplitSignals, before: SplitSignals, outs: Sequence[SplitSignals], seed: int) -> str:
+def by_interval(after: SplitPredictions, before: SplitPredictions, outs: Sequence[SplitPredictions], seed: int) -> str:
     """The rule of old: the interval of the loss attack's AUC against test contains 50."""
     auc = auc_interval(Contrast.of(after["forget"].true_log_prob, after["test"].true_log_prob))
     return "forgotten" if (auc.low or 0) <= 50 <= (auc.high or 0) else "remembered"
 
 
-def on_scale(scale: Callable[[Signals], np.ndarray], *given: object) -> str:
+def on_scale(scale: Callable[[Predictions], np.ndarray], *given: object) -> str:
     """The rule, on another scale than log-odds."""
     usual, rule._odds = rule._odds, scale
     try:
@@ -223,10 +223,10 @@ def judged(
     return found
 
 
-def only(model: SplitSignals, rows: np.ndarray) -> dict[str, Signals]:
+def only(model: SplitPredictions, rows: np.ndarray) -> dict[str, Predictions]:
     """The model with these records as its forget set."""
     whole = model["forget"]
-    return {**model, "forget": Signals(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])}
+    return {**model, "forget": Predictions(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])}
 
 
 def show(title: str, found: Mapping[tuple[str, int], Counter[str]]) -> None:

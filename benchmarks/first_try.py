@@ -32,8 +32,8 @@ from torch import nn
 from users import TEACHERS, USERS, Sets, User, forgotten, rows, train
 
 import regun
-from regun.evaluate.floor import NoiseFloor
-from regun.models.calls import logits_of
+from regun.auditing.floor import NoiseFloor
+from regun.models.forward import logits_of
 from regun.training.recipes import Recipe
 
 CHEAP = ("mlp", "adapters", "head", "digits", "lstm", "distilbert")

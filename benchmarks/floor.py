@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from regun.evaluate import Signals, evaluate
+from regun.auditing import Predictions, evaluate
 
 SIZES = {"retain": 1000, "test": 1000, "heldout": 300, "val": 300}
 MEMBERS = {"weak": 3.0, "strong": 6.0}
@@ -26,7 +26,7 @@ class World:
         self.rng, self.shifts, self.member = rng, shifts, member
         self.hard = {name: rng.normal(1.5, 2.5, size) for name, size in {**SIZES, "forget": forget}.items()}
 
-    def model(self, members: float = 0.0) -> Mapping[str, Signals]:
+    def model(self, members: float = 0.0) -> Mapping[str, Predictions]:
         """A model trained on retain and the first `members` of the forget set."""
         shift, made = self.rng.normal(0, self.shifts), {}
         for name, hard in self.hard.items():
@@ -34,7 +34,7 @@ class World:
             count = {"retain": len(hard), "forget": round(members * len(hard))}.get(name, 0)
             odds[:count] = np.maximum(odds[:count], self.rng.normal(self.member, 1.0, count))
             logits = np.stack([odds, np.zeros_like(odds)], axis=1)
-            made[name] = Signals.from_logits(logits, np.zeros(len(odds), int), np.arange(len(odds)))
+            made[name] = Predictions.from_logits(logits, np.zeros(len(odds), int), np.arange(len(odds)))
         return made
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from regun.evaluate.intervals import auc_interval, bootstrap_contrast, share
-from regun.evaluate.roc import Contrast
+from regun.auditing.intervals import auc_interval, bootstrap_contrast, share
+from regun.auditing.roc import Contrast
 
 MEMBERS = (2, 3, 5, 8, 12, 30, 100, 400)
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]

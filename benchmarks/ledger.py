@@ -21,10 +21,10 @@ import torch
 from torch import nn
 
 import regun
-from regun.requests import verify_folder
-from regun.requests.ledger import BEGINNING, LEDGER, LedgerLine, read_ledger
-from regun.requests.seal import Receipt, seal, written
-from regun.show.receipt import page
+from regun.deletion import verify_folder
+from regun.deletion.ledger import BEGINNING, LEDGER, LedgerLine, read_ledger
+from regun.deletion.receipt_page import page
+from regun.deletion.signing import Receipt, seal, written
 
 SIZES, LIMIT = (10, 1_000, 100_000), 20_000
 
@@ -35,7 +35,7 @@ def one_request(folder: Path) -> tuple[Receipt, LedgerLine, bytes]:
     given = regun.Project(
         model=nn.Linear(4, 2), train=(x, y), heldout=(x + 9, y), unseen_ids={"heldout": [f"h{n}" for n in range(40)]}
     )
-    done = regun.forget(given, regun.asked_of(["h7"], reason="benchmark"), folder)
+    done = regun.forget(given, regun.deletion_request(["h7"], reason="benchmark"), folder)
     assert done.receipt is not None
     assert done.folder is not None
     return done.receipt, read_ledger(folder / LEDGER).lines[0], (done.folder / "request.json").read_bytes()

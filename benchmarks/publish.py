@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from regun.study.results import COSTS, PAPER_COLUMNS
+from regun.experiments.study.results import COSTS, PAPER_COLUMNS
 
 KEPT = ("table.md", "table.tex", "tuned.toml")
 NAMED = ("study", "forget", "method", "title", "kind", "seed", "repeat", "key", "verdict", "worst", "diverged", *COSTS)

@@ -1,6 +1,6 @@
-"""How long it takes to look into a store of many artefacts: list, find, check, clean up.
+"""How long it takes to look into a store of many artifacts: list, find, check, clean up.
 
-    python benchmarks/store.py [--artefacts 10000]
+    python benchmarks/store.py [--artifacts 10000]
 
 Manifests are of the size that real ones have (evaluations hold some hundred numbers), tensors are small.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from regun.store import Made, Store
+from regun.artifacts import Made, Store
 
 SHARES = {"model": 0.1, "signals": 0.6, "evaluation": 0.2, "score": 0.1}
 """As in a study: a model has signals on five splits, every unlearned one an evaluation."""
@@ -38,14 +38,14 @@ def timed(what: str, work: Callable[[], object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--artefacts", type=int, default=10_000)
+    parser.add_argument("--artifacts", type=int, default=10_000)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
-        timed(f"make {args.artefacts:,} artefacts", lambda: fill(store, args.artefacts))
-        key = store.artefacts("model")[0].key
-        timed("list everything", lambda: f"{len(store.artefacts()):,} listed")
-        timed("list the models", lambda: f"{len(store.artefacts('model')):,} listed")
+        timed(f"make {args.artifacts:,} artifacts", lambda: fill(store, args.artifacts))
+        key = store.artifacts("model")[0].key
+        timed("list everything", lambda: f"{len(store.artifacts()):,} listed")
+        timed("list the models", lambda: f"{len(store.artifacts('model')):,} listed")
         timed("find one by its first digits", lambda: store.find(key[:12], "model").key[:12])
         timed("gc", lambda: f"{len(store.gc().removed)} removed")
         timed("verify --quick", lambda: f"{store.verify(quick=True).checked:,} checked")

@@ -15,22 +15,22 @@ from pathlib import Path
 
 import torch
 
+from regun.artifacts import Store
+from regun.artifacts.audits import Audit, audit_model
+from regun.artifacts.trainings import Training, train_model
+from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli import main
-from regun.data.catalogue import DATA_SETS
-from regun.runs.audit import Audit, audit_model
-from regun.runs.training import Training, train_model
-from regun.runs.unlearning import Unlearning, unlearn_model
+from regun.data.registry import DATA_SETS
+from regun.experiments.study.context import Location, StudyContext
+from regun.experiments.study.execute import execute
+from regun.experiments.study.executors import Executor, InProcess, Processes
+from regun.experiments.study.parse import builtin_names, read_study
+from regun.experiments.study.planning import labels_of_size, plan_study
+from regun.experiments.study.ray_executor import RayExecutor
+from regun.experiments.study.spec import Study
+from regun.experiments.study.worker import open_context
 from regun.settings import parse_spec
 from regun.splits import Request, make_splits, reserve
-from regun.store import Store
-from regun.study.engines import Engine, InProcess, Processes
-from regun.study.on_ray import OnRay
-from regun.study.plan import labels_of_size, plan_study
-from regun.study.reading import builtin_names, read_study
-from regun.study.run import carry_out
-from regun.study.spec import Study
-from regun.study.worker import open_workshop
-from regun.study.workshop import Workplace, Workshop
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 
@@ -55,16 +55,16 @@ def planning() -> None:
     )
 
 
-def carried_out(study: Study, store: str, engine: Callable[[Workshop], Engine]) -> float:
+def carried_out(study: Study, store: str, engine: Callable[[StudyContext], Executor]) -> float:
     """Seconds from the first task to the last, the workers being there already."""
-    workshop = Workshop(study, Workplace(store))
+    workshop = StudyContext(study, Location(store))
     found = engine(workshop)
     if isinstance(found, Processes):
         wait_until_ready(found)
-    if isinstance(found, OnRay):
+    if isinstance(found, RayExecutor):
         warm(found)
     started = time.perf_counter()
-    ran = carry_out(workshop, found, lambda event: None)
+    ran = execute(workshop, found, lambda event: None)
     assert not ran.failed, ran.failed
     return time.perf_counter() - started
 
@@ -74,20 +74,20 @@ def wait_until_ready(engine: Processes) -> None:
         engine.wait(0.2, lambda event: None)
 
 
-def warm(engine: OnRay) -> None:
+def warm(engine: RayExecutor) -> None:
     """Both workers of the cluster up, the study open in each."""
     started = engine.ray.remote(num_cpus=1)(open_and_stay)
     engine.ray.get([started.remote(engine.text) for _ in range(2)])
 
 
 def open_and_stay(text: str) -> None:
-    open_workshop(text)
+    open_context(text)
     time.sleep(3)  # so that the other one goes to the other worker
 
 
 def bare(study: Study, folder: str) -> float:
     """The same models and evaluations by plain calls, in a loop."""
-    workshop = Workshop(study, Workplace(folder))  # data and splits only
+    workshop = StudyContext(study, Location(folder))  # data and splits only
     data, device, store = workshop.data, torch.device("cpu"), Store(folder)
     started = time.process_time()
     kept = reserve(data.train.labels, 0)
@@ -141,12 +141,12 @@ def overhead(study: Study) -> None:
 
 
 def workers(study: Study, *, ray: bool) -> None:
-    engines: dict[str, Callable[[Workshop], Engine]] = {
+    engines: dict[str, Callable[[StudyContext], Executor]] = {
         "one worker": lambda w: Processes(w, 1, 1),
         "two workers": lambda w: Processes(w, 2, 1),
     }
     if ray:
-        engines["ray, two workers"] = lambda w: OnRay(w, workers=2, threads=1)
+        engines["ray, two workers"] = lambda w: RayExecutor(w, workers=2, threads=1)
     spent = {}
     for name, engine in engines.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from regun.data.arrays import ArrayExamples
-from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
+from regun.data.registry import pipeline
 from regun.models import ModelSpec, build_model
 from regun.training.fit import fit
 from regun.training.job import Budget, Job, private_copy

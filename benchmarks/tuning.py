@@ -18,21 +18,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regun.data.catalogue import DataSpec, load_data
-from regun.evaluate import evaluate, noise_floor
-from regun.evaluate.metrics import accuracy
+from regun.artifacts import Store
+from regun.artifacts.audits import cached_predictions, split_predictions
+from regun.artifacts.trainings import Training, train_model
+from regun.artifacts.unlearnings import Unlearning, unlearn_model
+from regun.auditing import evaluate, noise_floor
+from regun.auditing.metrics import accuracy
+from regun.data.registry import DataSpec, load_data
+from regun.experiments.search import Search, Space, Trial, search
+from regun.experiments.search.objectives import gap_score, reference_score
+from regun.experiments.search.proposals import Proposals, run_trials
 from regun.methods import Choice, read_method
 from regun.models import ModelSpec
-from regun.runs.audit import cached_signals, split_signals
-from regun.runs.training import Training, train_model
-from regun.runs.unlearning import Unlearning, unlearn_model
 from regun.splits import Request, make_splits, reserve
-from regun.store import Store
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES
-from regun.tune import Search, Space, Tried, search
-from regun.tune.objectives import gap_score, reference_score
-from regun.tune.proposals import Proposals, run_trials
 
 CPU = torch.device("cpu")
 METHODS = (
@@ -83,18 +83,18 @@ class Ground:
         training = Training(data=self.data, trained_on=indices, model=model, recipe=recipe, seed=training_seed)
         return train_model(training, self.store, CPU, about={"role": role})
 
-    def signals(self, artefact):
-        return split_signals(artefact, self.data, self.splits, self.store)
+    def signals(self, artifact):
+        return split_predictions(artifact, self.data, self.splits, self.store)
 
     def run(self, method, config) -> Unlearning:
         where = {"base": self.base, "data": self.data, "splits": self.splits}
         return Unlearning(**where, method=method, config=config, seed=self.seed, budget=self.budget)
 
     def judge(self, method, config) -> dict:
-        artefact = unlearn_model(self.run(method, config), self.store, CPU, about={})
-        if artefact.info["diverged"]:
+        artifact = unlearn_model(self.run(method, config), self.store, CPU, about={})
+        if artifact.info["diverged"]:
             return {"gap_rftp": 100.0, "gap_rfvp": 100.0}
-        found = evaluate(self.signals(artefact), self.truth, self.others, attacks=["rmia"], bootstrap=0, floor=False)
+        found = evaluate(self.signals(artifact), self.truth, self.others, attacks=["rmia"], bootstrap=0, floor=False)
         return {name: found.values()[name] for name in ("gap_rftp", "gap_rfvp")}
 
     def search(self, method, start, objective, trials) -> Search:
@@ -185,8 +185,8 @@ def compare_samplers(args: argparse.Namespace) -> None:
         left: dict[int, list[float]] = {10: [], 20: [], 40: []}
         for (space, at, best, median), seed in itertools.product(surfaces, range(args.samplers)):
 
-            def attempt(number, values, at=at) -> Tried:
-                return Tried(number=number, values=values, score=at(values), forgetting=0.0, utility=0.0)
+            def attempt(number, values, at=at) -> Trial:
+                return Trial(number=number, values=values, score=at(values), forgetting=0.0, utility=0.0)
 
             proposals = Proposals(space=space, seed=seed, spread=spread, sampler=sampler)
             found = run_trials(proposals, max(left), attempt)
@@ -245,19 +245,19 @@ def compare_forms(args: argparse.Namespace) -> None:
 
 def form_parts(ground: Ground, order: Search, values: dict) -> tuple[float, dict] | None:
     """Gap RFVP and the parts of the objective `reference` of one setting; None if it diverged."""
-    artefact = unlearn_model(order.trial(values), ground.store, CPU, about={})
-    if artefact.info["diverged"]:
+    artifact = unlearn_model(order.trial(values), ground.store, CPU, about={})
+    if artifact.info["diverged"]:
         return None
     splits, unseen = ground.splits, order.judged_on["unseen"]
 
     def on(model, **parts):
-        return {name: cached_signals(model, ground.data.train, part, ground.store) for name, part in parts.items()}
+        return {name: cached_predictions(model, ground.data.train, part, ground.store) for name, part in parts.items()}
 
-    after = on(artefact, retain=splits.retain, forget=splits.forget, val=splits.val)
+    after = on(artifact, retain=splits.retain, forget=splits.forget, val=splits.val)
     truth, *others = ({k: model[k] for k in after} for model in (ground.truth, *ground.others))
     gap = gap_score(after, truth, others)
     before = on(ground.base, unseen=unseen, retain=splits.retain)
-    parts = reference_score({**after, **on(artefact, unseen=unseen)}, before).parts
+    parts = reference_score({**after, **on(artifact, unseen=unseen)}, before).parts
     return gap.score, {**parts, "forget_acc": accuracy(after["forget"]), "base_unseen_acc": accuracy(before["unseen"])}
 
 

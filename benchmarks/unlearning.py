@@ -18,10 +18,10 @@ import torch
 from torch.nn import functional
 
 from regun.data.arrays import ArrayExamples
-from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
+from regun.data.registry import pipeline
 from regun.methods import _attack, amun, get_method, method_names, neggrad_plus, regun
-from regun.methods._attack import Attack, find
+from regun.methods._adversarial import Attack, find
 from regun.models import ModelSpec, build_model
 from regun.splits import Request, make_splits, reserve
 from regun.training.fit import fit

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.catalogue import DataSpec, load_data, pipeline
 from regun.data.cifar import load_cifar
+from regun.data.registry import DataSpec, load_data, pipeline
 from regun.models import ModelSpec, build_model
-from regun.models.calls import logits_of
+from regun.models.forward import logits_of
 from regun.training.recipes import Recipe
 
 Sets = dict[str, tuple[Any, Tensor]]

@@ -20,11 +20,11 @@ from torch.utils.data import (
 )
 
 import regun
+from regun.auditing import VERDICTS
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined, Selected
 from regun.errors import DataError, RegunError
-from regun.evaluate import VERDICTS
-from regun.runs.given import count_classes
+from regun.inputs import count_classes
 from toys import blobs, mlp, same_state
 
 

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import nn
 
-import regun.runs.audit as audits
+import regun.artifacts.audits as audits
+from regun.artifacts import Made, Store
+from regun.auditing import Predictions, evaluate
+from regun.auditing.predictions import LogProbs
 from regun.cli import main
 from regun.data.tensors import TensorExamples
 from regun.errors import AuditError, NotFiniteError
-from regun.evaluate import Signals, evaluate
-from regun.evaluate.signals import LogProbs
-from regun.runs.signals import signals_of, signals_of_each
-from regun.store import Made, Store
+from regun.predict import predict, predict_each
 
 TINY = ["--data", "digits,limit=400,test_limit=50", "--threads", "1", "--quiet"]
 TRAIN = ["train", *TINY, "--recipe", "digits,epochs=1"]
@@ -32,11 +32,11 @@ def asked(tmp_path: Path) -> tuple[Store, list[str]]:
     """A store with a base and a model that unlearned, and the command that audits the latter."""
     store = tmp_path / "store"
     assert main([*TRAIN, "--store", str(store)]) == 0
-    base = Store(store).artefacts("model")[0].key
+    base = Store(store).artifacts("model")[0].key
     where = ["--store", str(store)]
     method = ["--method", "finetune,epochs=1"]
     assert main(["unlearn", "--base", base, "--forget", "0.1", *method, "--threads", "1", "--quiet", *where]) == 0
-    target = next(a.key for a in Store(store).artefacts("model") if a.key != base)
+    target = next(a.key for a in Store(store).artifacts("model") if a.key != base)
     return Store(store), ["audit", target, "--alone", "--json", "--threads", "1", *where]
 
 
@@ -53,7 +53,7 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, name: str, left: int) -> No
     monkeypatch.setattr(audits, name, short)
 
 
-@pytest.mark.parametrize(("name", "left"), [("signals_of", 0), ("signals_of", 1), ("evaluate", 0)])
+@pytest.mark.parametrize(("name", "left"), [("predict", 0), ("predict", 1), ("evaluate", 0)])
 def test_an_audit_without_memory_keeps_what_it_has_and_goes_on(
     name: str,
     left: int,
@@ -70,11 +70,11 @@ def test_an_audit_without_memory_keeps_what_it_has_and_goes_on(
     assert shown.out == ""
     assert "regun: there is not enough memory; what was finished is kept." in shown.err
     assert store.verify().problems == []
-    kept = {a.key for a in store.artefacts("signals")}
+    kept = {a.key for a in store.artifacts("signals")}
     assert len(kept) >= left
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["numbers"]["forget_acc"]
-    assert kept <= {a.key for a in store.artefacts("signals")}
+    assert kept <= {a.key for a in store.artifacts("signals")}
 
 
 # ------------------------------------------------------------------------------------- what models said lies in files
@@ -111,7 +111,7 @@ def test_what_models_say_of_many_examples_is_not_held_in_memory(examples: Tensor
     parts = {"forget": np.arange(2_000), "test": np.arange(2_000, SIZE)}
     there = set(os.listdir(tempfile.gettempdir()))
     with little_memory():
-        said = {name: signals_of_each([model(n) for n in range(4)], examples, rows) for name, rows in parts.items()}
+        said = {name: predict_each([model(n) for n in range(4)], examples, rows) for name, rows in parts.items()}
         ours, before, *others = ({name: all_said[n] for name, all_said in said.items()} for n in range(4))
         found = evaluate(ours, others[0], others[1:], before=before, bootstrap=20)
     assert found.numbers["test_acc"].value < 5
@@ -120,15 +120,17 @@ def test_what_models_say_of_many_examples_is_not_held_in_memory(examples: Tensor
 
 def test_what_lies_in_a_file_is_the_same_to_the_last_bit(examples: TensorExamples) -> None:
     small, large = np.arange(10), np.arange(SIZE)
-    few, many = (signals_of(model(0), examples, rows) for rows in (small, large))
+    few, many = (predict(model(0), examples, rows) for rows in (small, large))
     np.testing.assert_allclose(few.log_probs, many.log_probs[:10], rtol=1e-5)  # torch rounds batches differently
     logits = np.random.default_rng(0).normal(0, 9, (SIZE, 100))
     in_parts = LogProbs(*logits.shape)
     for part in np.split(logits, [1, 7, 3_000]):
         in_parts.add(part)
     labels = np.zeros(SIZE, np.int64)
-    np.testing.assert_array_equal(Signals.from_logits(logits, labels, large).log_probs, in_parts.values)
-    np.testing.assert_array_equal(Signals.from_logits(logits[:9], labels[:9], small[:9]).log_probs, in_parts.values[:9])
+    np.testing.assert_array_equal(Predictions.from_logits(logits, labels, large).log_probs, in_parts.values)
+    np.testing.assert_array_equal(
+        Predictions.from_logits(logits[:9], labels[:9], small[:9]).log_probs, in_parts.values[:9]
+    )
 
 
 def test_the_store_keeps_and_gives_back_large_tensors_without_copies_in_memory(tmp_path: Path) -> None:

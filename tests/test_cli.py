@@ -14,13 +14,13 @@ import pytest
 import safetensors.torch
 import torch
 
+from regun.artifacts import Made, Store, state_digest
+from regun.auditing import VERDICTS
 from regun.cli import build_parser, main
 from regun.cli.terminal import Display
-from regun.data.catalogue import DATA_SETS, DataSpec, load_data
-from regun.evaluate import VERDICTS
+from regun.data.registry import DATA_SETS, DataSpec, load_data
 from regun.methods import method_names
 from regun.splits import Reserve, reserve
-from regun.store import Made, Store, state_digest
 from regun.training.job import Epoch, Progress
 from regun.training.recipes import RECIPES
 
@@ -91,7 +91,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "junk.safetensors").write_bytes(b"not safetensors at all")
     (folder / "hf").mkdir()
     (folder / "layout/train").mkdir(parents=True)
-    base = artefacts(folder / "store", "model")[0]
+    base = artifacts(folder / "store", "model")[0]
     safetensors.torch.save_file(base.tensors("weights"), folder / "base.safetensors")
     some = {name: tensor for name, tensor in base.tensors("weights").items() if "head" not in name}
     safetensors.torch.save_file(some, folder / "some.safetensors")
@@ -105,13 +105,13 @@ def split() -> Reserve:
     return reserve(load_data(DataSpec.read("digits", {"limit": 400}), "digits").train.labels, 0)
 
 
-def artefacts(store: Path, kind: str) -> list:
-    return Store(store).artefacts(kind)
+def artifacts(store: Path, kind: str) -> list:
+    return Store(store).artifacts(kind)
 
 
 @pytest.fixture
 def base(home: Path) -> str:
-    return artefacts(home / "store", "model")[0].key
+    return artifacts(home / "store", "model")[0].key
 
 
 def parsed(result: tuple[int, str, str]) -> dict:
@@ -133,7 +133,7 @@ def test_train_shows_a_table_and_the_second_time_finds_the_model(run, tmp_path: 
     code, again, err = run("train", *TINY, "--store", str(tmp_path))
     assert again == out.replace(": trained,", ": found in the store,")
     assert err == ""
-    assert len(artefacts(tmp_path, "model")) == 1
+    assert len(artifacts(tmp_path, "model")) == 1
 
 
 def test_train_prints_nothing_but_json_when_asked(run, base: str, home: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_result_depends_on_the_seeds_and_not_on_how_it_was_run(run, base: st
         run("train", *TINY, "--json", "--store", str(tmp_path), "--snapshot-seconds", "0", "--quiet", "--device", "cpu")
     )
     assert elsewhere["key"] == base
-    assert elsewhere["weights"] == artefacts(tmp_path, "model")[0].info["weights"]
+    assert elsewhere["weights"] == artifacts(tmp_path, "model")[0].info["weights"]
     assert elsewhere["weights"] == parsed(run("train", *TINY, "--json"))["weights"]
 
 
@@ -171,7 +171,7 @@ def test_train_without_some_examples(run, base: str, tmp_path: Path) -> None:
     threes = 324 - three["examples"]
     for request, expected in {"class:3=0.5": round(0.5 * threes), "stratified:0.1": 36}.items():
         assert parsed(run("train", *TINY, "--json", "--without", request))["examples"] == 324 - expected
-    roles = {a.key: a.info["role"] for a in artefacts(Path(tenth["path"]).parents[2], "model")}
+    roles = {a.key: a.info["role"] for a in artifacts(Path(tenth["path"]).parents[2], "model")}
     assert (roles[base], roles[tenth["key"]]) == ("base", "retrain")
 
 
@@ -188,7 +188,7 @@ def test_a_try_of_a_few_steps(run) -> None:
 
 
 def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path) -> None:
-    before = artefacts(home / "store", "model")[0].info["weights"]
+    before = artifacts(home / "store", "model")[0].info["weights"]
     out_file = tmp_path / "out.safetensors"
     code, out, err = run("unlearn", "--base", base[:10], "--forget", "0.1", *FINETUNE, "--out", str(out_file))
     assert code == 0, err
@@ -199,9 +199,9 @@ def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path)
     assert (report["base"], report["method"], report["forgotten"]) == (base, "finetune", 36)
     assert set(report["accuracy"]["after"]) == {"retain", "forget", "val", "test"}
     assert report["weights"] == state_digest(safetensors.torch.load_file(out_file)) != before
-    artefact = Store(home / "store").find(report["key"])
-    assert artefact.info["request"] == "0.1"
-    assert artefact.tensors("splits")["forget"].tolist() == sorted(split().pool[:36].tolist())
+    artifact = Store(home / "store").find(report["key"])
+    assert artifact.info["request"] == "0.1"
+    assert artifact.tensors("splits")["forget"].tolist() == sorted(split().pool[:36].tolist())
 
 
 def test_unlearn_from_a_file_of_weights(run, base: str, home: Path) -> None:
@@ -247,9 +247,9 @@ def judged(home: Path) -> dict[str, str]:
     store = str(home / "store")
     for seed in ("0", "1", "2"):
         assert main(["train", *TINY, "--without", "0.1", "--seed", seed, "--store", store, "--quiet"]) == 0
-    base = next(a.key for a in artefacts(home / "store", "model") if a.info["role"] == "base" and not a.inputs["seed"])
+    base = next(a.key for a in artifacts(home / "store", "model") if a.info["role"] == "base" and not a.inputs["seed"])
     assert main(["unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--store", store]) == 0
-    models = artefacts(home / "store", "model")
+    models = artifacts(home / "store", "model")
     retrained = {str(a.inputs["seed"]): a.key for a in models if a.info.get("without") == "0.1"}
     return {**retrained, "unlearned": next(a.key for a in models if a.info.get("request") == "0.1")}
 
@@ -391,7 +391,7 @@ def test_store_list_and_show(run, base: str, home: Path) -> None:
     assert set(shown["files"]) == {"weights.safetensors", "trained_on.safetensors"}
     code, out, _ = run("store", "verify")
     assert code == 0
-    assert out == f"{len(rows)} artefacts checked, 0 damaged.\n"
+    assert out == f"{len(rows)} artifacts checked, 0 damaged.\n"
     assert run("store", "gc") == (0, "removed 0 leftovers, 0.0 MB.\n", "")
 
 
@@ -553,7 +553,7 @@ BAD: list[tuple[list[str], str]] = [
         "cannot write {home}/no/x.safetensors: No such",
     ),
     # the store
-    (["store", "show", "xyz"], "has 0 artefact whose key starts with 'xyz'"),
+    (["store", "show", "xyz"], "has 0 artifact whose key starts with 'xyz'"),
     (
         ["store", "verify", "--store", "{home}/typo"],
         "there is no store at {home}/typo; name one with --store, or train",
@@ -566,7 +566,7 @@ BAD: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args)[:120] for args, _ in BAD])
 def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, base: str, capsys) -> None:
-    before = {p: p.stat().st_mtime_ns for p in (home / "store/artefacts/model").iterdir()}
+    before = {p: p.stat().st_mtime_ns for p in (home / "store/artifacts/model").iterdir()}
     filled = [arg.format(home=home, base=base) for arg in args]
     store = [] if "--store" in args or args[0] == "methods" else ["--store", str(home / "store")]
     capsys.readouterr()
@@ -577,7 +577,7 @@ def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, b
     assert "Traceback" not in shown.err
     assert shown.out == ""
     if "--out" not in args:  # the model is made before the file that holds a copy of it
-        assert {p: p.stat().st_mtime_ns for p in (home / "store/artefacts/model").iterdir()} == before
+        assert {p: p.stat().st_mtime_ns for p in (home / "store/artifacts/model").iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -647,7 +647,7 @@ def test_training_that_diverges_saves_nothing(run, tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("regun: training stopped: the loss was not finite in epoch 1, step 2 (lr 1e+30)")
     assert "Lower the learning rate. Nothing was saved." in err
-    assert Store(tmp_path).artefacts() == []
+    assert Store(tmp_path).artifacts() == []
 
 
 def test_an_unlearned_model_is_no_base(run, base: str) -> None:

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regun.data.catalogue import pipeline
 from regun.data.digits import load_digits
+from regun.data.registry import pipeline
 from regun.data.tensors import TensorExamples
 from regun.methods import amun, get_method, method_names
-from regun.methods._fresh import reset
+from regun.methods._fresh_weights import reset
 from regun.models import ModelSpec, build_model
-from regun.runs.unlearning import unlearn_job
 from regun.splits import Request, make_splits, reserve
 from regun.training.job import Budget, Job, private_copy
+from regun.unlearning import unlearn_job
 
 DIGITS = load_digits(pipeline("digits", "digits")).train
 SPLITS = make_splits(DIGITS.labels, Request.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
@@ -128,8 +128,8 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
     outcome = unlearn_job(job, method, config, keep="best", criterion="val_loss", guard=False)
     scores = [h["val_loss"] for h in outcome.watched]
     assert len(scores) == 4
-    from regun.runs.unlearning import CRITERIA
     from regun.training.forward import eval_logits
+    from regun.unlearning import CRITERIA
 
     kept = CRITERIA["val_loss"](
         lambda _: (eval_logits(outcome.model, examples, SPLITS.val), torch.from_numpy(examples.labels[SPLITS.val]))

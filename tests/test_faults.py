@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from regun.artifacts import Artifact, Made, Slot, Store, files, write_file, write_weights
+from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError
-from regun.store import Artefact, Made, Slot, Store, directory, files, write_file, write_weights
 from regun.training.fit import Snapshot
 
 INPUTS = {"data": "abc", "seed": 0}
@@ -51,7 +52,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def forge(store: Store, **changed: object) -> Path:
-    """An artefact with a valid seal and key, whose manifest says what an attacker likes."""
+    """An artifact with a valid seal and key, whose manifest says what an attacker likes."""
     manifest = {
         "format": directory.FORMAT,
         "kind": "model",
@@ -62,7 +63,7 @@ def forge(store: Store, **changed: object) -> Path:
         **changed,
     }
     manifest.setdefault("key", store.key("model", manifest["inputs"]))
-    folder = store.root / "artefacts" / "model" / manifest["key"]
+    folder = store.root / "artifacts" / "model" / manifest["key"]
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_bytes(files.sealed(manifest))
     return folder
@@ -86,7 +87,7 @@ def forge(store: Store, **changed: object) -> Path:
         ".regun-tmp/{key}/weights.safetensors",
         ".regun-partial/{key}/thesis.tex",
         ".regun-partial/{key}/deep/snapshot.json",
-        "artefacts/model/thesis.tex",
+        "artifacts/model/thesis.tex",
     ],
 )
 def test_gc_leaves_what_it_cannot_prove_to_be_its_own(store: Store, place: str) -> None:
@@ -99,7 +100,7 @@ def test_gc_leaves_what_it_cannot_prove_to_be_its_own(store: Store, place: str) 
     assert store.gc(partial_days=0).removed == []
 
 
-@pytest.mark.parametrize("name", [".regun-tmp", ".regun-partial", ".regun-locks", "artefacts", "artefacts/model"])
+@pytest.mark.parametrize("name", [".regun-tmp", ".regun-partial", ".regun-locks", "artifacts", "artifacts/model"])
 def test_links_in_the_place_of_regun_s_own_folders_are_refused(store: Store, outside: Path, name: str) -> None:
     (store.root / name).parent.mkdir(exist_ok=True)
     (store.root / name).symlink_to(outside, target_is_directory=True)
@@ -235,7 +236,7 @@ def test_a_manifest_of_another_shape_is_refused(store: Store, changed: dict) -> 
     (problem,) = store.verify().problems
     assert folder.name in problem
     told: list[str] = []
-    assert [a.key for a in Store(store.root, on_damage=told.append).artefacts()] == [sound.key]
+    assert [a.key for a in Store(store.root, on_damage=told.append).artifacts()] == [sound.key]
     assert told == [problem]
 
 
@@ -272,7 +273,7 @@ def test_keys_that_a_manifest_names_are_keys(store: Store, key: object) -> None:
 def test_what_a_manifest_does_not_say_is_an_error_in_words(store: Store) -> None:
     found = store.find(forge(store, inputs={"model": {}}).name)
     for ask in (lambda: found.info["data_name"], lambda: found.inputs["recipe"], lambda: found.inputs["model"]["name"]):
-        with pytest.raises(StoreError, match="an artefact of the store does not say '(data_name|recipe|name)'"):
+        with pytest.raises(StoreError, match="an artifact of the store does not say '(data_name|recipe|name)'"):
             ask()
 
 
@@ -293,7 +294,7 @@ def test_a_damaged_manifest_is_named_and_the_others_are_listed(
     assert [entry["key"] for entry in json.loads(capsys.readouterr().out)] == [a.key for a in kept if a is not kept[2]]
     assert main(["store", "show", kept[0].key, "--store", str(store.root)]) == 0
     with pytest.warns(UserWarning, match="manifest.json is damaged"):
-        assert len(store.artefacts("model")) == 4
+        assert len(store.artifacts("model")) == 4
 
 
 def read_all(store: Store, kind: str) -> None:
@@ -303,7 +304,7 @@ def read_all(store: Store, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", directory.KINDS)
-def test_every_kind_of_artefact_tells_a_flipped_bit(store: Store, kind: str) -> None:
+def test_every_kind_of_artifact_tells_a_flipped_bit(store: Store, kind: str) -> None:
     """Floors, evaluations, scores and searches have nothing but a manifest; signals and models have tensors too."""
     tensors = {"signals": {"log_probs": torch.zeros(3)}} if kind in ("signals", "model") else {}
     kept = store.make(kind, INPUTS, lambda _: Made(tensors, {"numbers": [1.5, 2.25], "model": "abc"}))
@@ -402,7 +403,7 @@ def make_in_little_room(root: Path) -> None:
 
 def test_a_quota_that_is_used_up_in_the_middle_of_a_file_leaves_nothing(store: Store) -> None:
     assert in_child(make_in_little_room, store.root) == 7
-    assert content(store.root / "artefacts") == content(store.root / ".regun-tmp") == {}
+    assert content(store.root / "artifacts") == content(store.root / ".regun-tmp") == {}
     assert store.make("model", INPUTS, made).info["role"] == "base"
 
 
@@ -415,13 +416,13 @@ def die_in_the_middle_of_a_file(root: Path) -> None:
     Slot(root / ".regun-partial" / KEY, 0).save(Snapshot({"w": torch.zeros(10_000)}, {}))
 
 
-def die_in_the_middle_of_an_artefact(root: Path) -> None:
+def die_in_the_middle_of_an_artifact(root: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     Store(root).make("model", INPUTS, lambda _: Made({"weights": {"w": torch.zeros(10_000)}}, {}))
 
 
-@pytest.mark.parametrize("work", [die_in_the_middle_of_an_artefact, die_in_the_middle_of_a_file])
+@pytest.mark.parametrize("work", [die_in_the_middle_of_an_artifact, die_in_the_middle_of_a_file])
 def test_what_a_kill_leaves_in_the_middle_of_a_file_is_ours_and_goes(
     store: Store, work: Callable[[Path], None]
 ) -> None:
@@ -450,7 +451,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         store = Store(tmp_path / "disk/store")
         with pytest.raises(StoreError, match="No space left on device. Nothing was kept."):
             fill(store)
-        assert 1 <= len(store.artefacts()) == store.verify().checked < 50
+        assert 1 <= len(store.artifacts()) == store.verify().checked < 50
         assert store.verify().problems == []
         assert content(store.root / ".regun-tmp") == {}
         with pytest.raises(StoreError, match="cannot write .*: No space left on device"):
@@ -484,7 +485,7 @@ def said_by(call: Callable[[], object]) -> str:
 def look_as_other(root: Path) -> None:
     """May look, may not write: reading works as far as the rights go, writing says so."""
     told: list[str] = []
-    nothing = Store(root, on_damage=told.append).artefacts()
+    nothing = Store(root, on_damage=told.append).artifacts()
     said = said_by(lambda: Store(root).make("model", {"other": 1}, made))
     denied = told[0].endswith("manifest.json cannot be read (Permission denied).")
     fine = (
@@ -510,7 +511,7 @@ def test_a_store_of_someone_else_s() -> None:
         assert in_child(look_as_other, store.root, 65534) == 7
         (Path(folder) / "closed").mkdir(mode=0o700)
         assert in_child(open_as_other, Path(folder) / "closed/store", 65534) == 7
-        assert [a.key for a in store.artefacts()] == [key]
+        assert [a.key for a in store.artifacts()] == [key]
 
 
 @pytest.mark.skipif(ROOT, reason="root may write anywhere")
@@ -556,7 +557,7 @@ def test_a_clock_that_goes_back_loses_nothing(store: Store, monkeypatch: pytest.
     monkeypatch.setattr(time, "time", lambda: now[0])
     monkeypatch.setattr(time, "time_ns", lambda: int(now[0]) * 10**9)
     keys = {store.make("model", {"n": n}, made).key for n in range(4)}
-    assert {a.key for a in store.artefacts()} == keys
+    assert {a.key for a in store.artifacts()} == keys
     slot = Slot(store.root / ".regun-partial" / store.key("model", {"n": 9}), 0)
     for step in range(3):
         slot.save(Snapshot({"w": torch.ones(1)}, {"step": step}))
@@ -578,7 +579,7 @@ def make_many(root: Path, log: Path) -> None:
     os._exit(0)
 
 
-def test_many_processes_make_each_of_many_artefacts_once_and_leave_no_locks(tmp_path: Path) -> None:
+def test_many_processes_make_each_of_many_artifacts_once_and_leave_no_locks(tmp_path: Path) -> None:
     root, log = tmp_path / "store", tmp_path / "log"
     processes = [FORK.Process(target=make_many, args=(root, log)) for _ in range(4)]
     for process in processes:
@@ -616,16 +617,16 @@ def test_a_lock_is_gone_also_after_a_maker_that_raised(store: Store) -> None:
 
 
 def test_where_locks_do_not_work_the_first_to_finish_stays(store: Store) -> None:
-    """Two makers of one artefact, as on a file system without locks: neither spoils the other's."""
+    """Two makers of one artifact, as on a file system without locks: neither spoils the other's."""
 
     def maker(_: Slot) -> Made:
         store._write("model", store.key("model", INPUTS), INPUTS, made())
-        first.append(content(store.root / "artefacts"))
+        first.append(content(store.root / "artifacts"))
         return made()
 
     first: list[dict[str, bytes]] = []
     store.make("model", INPUTS, maker)
-    assert content(store.root / "artefacts") == first[0]
+    assert content(store.root / "artifacts") == first[0]
     assert list((store.root / ".regun-tmp").iterdir()) == []
 
 
@@ -635,7 +636,7 @@ def test_looking_reads_no_tensors(store: Store, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(files, "file_sha256", lambda path: pytest.fail(f"hashed {path}"))
     read, seen = files.read_plain, []
     monkeypatch.setattr(files, "read_plain", lambda path, *more: (seen.append(path.name), read(path, *more))[1])
-    assert len(store.artefacts()) == 20
+    assert len(store.artifacts()) == 20
     assert store.find(keys[3][:20]).key == keys[3]
     assert store.verify(quick=True).checked == 20
     store.gc()
@@ -643,7 +644,7 @@ def test_looking_reads_no_tensors(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_quick_check_finds_lost_and_shortened_files(store: Store) -> None:
-    kept: list[Artefact] = [store.make("model", {"n": n}, made) for n in range(3)]
+    kept: list[Artifact] = [store.make("model", {"n": n}, made) for n in range(3)]
     weights = [a.path / "weights.safetensors" for a in kept]
     weights[0].unlink()
     weights[1].write_bytes(weights[1].read_bytes()[:-1])

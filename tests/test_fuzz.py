@@ -22,11 +22,11 @@ import matplotlib.font_manager  # noqa: F401  (looks for fonts when it is first 
 import pytest
 
 from regun import cli
+from regun.artifacts import Store, files
+from regun.artifacts.setup import Setup
 from regun.cli import build_parser, main
 from regun.cli.arguments import CRASHED, EXIT_CODES
 from regun.errors import RegunError
-from regun.runs.setup import Setup
-from regun.store import Store, files
 
 SEED = int(os.environ.get("REGUN_FUZZ_SEED", "0"))
 CASES = int(os.environ.get("REGUN_FUZZ_CASES", "600"))
@@ -141,11 +141,11 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("valid")
     store = ["--store", str(folder / "store"), "--threads", "1", "--quiet"]
     assert main(["train", *TINY, *store]) == 0
-    base = Store(folder / "store").artefacts("model")[0]
+    base = Store(folder / "store").artifacts("model")[0]
     assert main(["unlearn", "--base", base.key, "--forget", "0.1", "--method", "finetune,epochs=1", *store]) == 0
     rows = base.tensors("trained_on")["indices"][:3].tolist()
     (folder / "ids.csv").write_text("id,reason\n" + "".join(f"{row},asked\n" for row in rows))
-    unlearned = next(a.key for a in Store(folder / "store").artefacts("model") if a.info["role"] == "unlearned")
+    unlearned = next(a.key for a in Store(folder / "store").artifacts("model") if a.info["role"] == "unlearned")
     return {"folder": str(folder), "base": base.key, "unlearned": unlearned}
 
 
@@ -406,7 +406,7 @@ def test_manifests(sandbox: Sandbox, valid: dict[str, str]) -> None:
 
 
 def renamed(path: Path, content: dict[str, Any], store: Store) -> Path:
-    """The artefact under the key that its odd inputs have, if they can have one."""
+    """The artifact under the key that its odd inputs have, if they can have one."""
     try:
         key = store.key("model", content["inputs"])
     except UnicodeEncodeError:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regun
-from regun.evaluate import VERDICTS
+from regun.auditing import VERDICTS
 
 FOLDER = Path(__file__).parents[1] / "docs/howto"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))

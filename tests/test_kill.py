@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from torch.nn.functional import cross_entropy
 
-from regun.store import Slot, Store
+from regun.artifacts import Slot, Store
 from regun.training.fit import Snapshot, fit
 from regun.training.job import Job
 from regun.training.recipes import Recipe
@@ -96,7 +96,7 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: di
         assert_resumed_at(said, before)
         store = Store(tmp_path)
         assert store.verify().problems == []
-        assert store.artefacts() == []
+        assert store.artifacts() == []
         reached = place(snapshot(tmp_path))
         assert reached > before
         before = reached
@@ -122,7 +122,7 @@ def test_an_interruption_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_pat
     assert process.returncode == 130
     assert said.endswith("regun: interrupted; what was finished is kept. Run the same command again to go on.\n")
     assert "Traceback" not in said
-    assert Store(tmp_path).artefacts() == []
+    assert Store(tmp_path).artifacts() == []
     reached = place(snapshot(tmp_path))
     report, said = finish(start(tmp_path))
     assert_resumed_at(said, reached)

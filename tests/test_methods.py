@@ -23,8 +23,8 @@ from regun.methods import (
     scrub,
     ssd,
 )
-from regun.methods._attack import Attack, View, find
-from regun.seeds import generator
+from regun.methods._adversarial import Attack, View, find
+from regun.rng import generator
 from regun.splits import Splits
 from regun.training.fit import fit
 from regun.training.gradients import fisher_by_batch, fisher_by_example, summed_gradient, top_mask

@@ -70,7 +70,20 @@ def test_the_wheel_says_what_it_is(built: dict[str, Path]) -> None:
     assert (about["Name"], about["Requires-Python"], about["License-Expression"]) == ("regun", ">=3.11", "MIT")
     core = {re.split(r"[<>=;\[ ]", need)[0] for need in about.get_all("Requires-Dist") if "extra ==" not in need}
     assert core == {
-        *("numpy", "torch", "safetensors", "filelock", "scikit-learn", "scipy", "matplotlib", "jinja2", "markupsafe")
+        *(
+            "numpy",
+            "torch",
+            "safetensors",
+            "filelock",
+            "scikit-learn",
+            "scipy",
+            "matplotlib",
+            "jinja2",
+            "markupsafe",
+            "rich",
+            "pooch",
+            "tomli-w",
+        )
     }
     assert len(about.get_payload()) > 200
 
@@ -110,7 +123,7 @@ def test_it_works_from_a_fresh_environment_and_another_folder(built: dict[str, P
     said = run(command, "train", "--recipe", "digits,epochs=1", *data, where=elsewhere)
     assert "cnn on digits: trained" in said
     assert "found in the store" in run(command, "train", "--recipe", "digits,epochs=1", *data, where=elsewhere)
-    assert (elsewhere / "regun-store/artefacts/model").is_dir()
+    assert (elsewhere / "regun-store/artifacts/model").is_dir()
     assert "ReGUn" in run(command, "methods", "regun", where=elsewhere)
     assert run(command, "store", "verify", where=elsewhere).endswith(" 0 damaged.\n")
 

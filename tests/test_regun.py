@@ -10,7 +10,7 @@ from torch.nn import functional
 from regun.errors import RegunError
 from regun.methods import get_method, regun
 from regun.methods._reference import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
-from regun.seeds import generator
+from regun.rng import generator
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Budget, Step
 from regun.training.streams import paired

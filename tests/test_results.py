@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import ttest_rel
 
-from regun.study.reading import read_study
+from regun.experiments.study.parse import read_study
 
 RESULTS = Path(__file__).parent.parent / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.csv"))

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regun.seeds import canonical_json, chance, derive, digest, generator, isolated
+from regun.hashing import canonical_json, digest
+from regun.rng import derive, generator, isolated, rng_key
 
 names = st.lists(st.integers(0, 10**9) | st.text(max_size=8), max_size=4)
 
@@ -118,6 +119,6 @@ def test_numbers_that_are_not_finite_have_no_digest(bad: object) -> None:
 def test_chance_follows_from_all_but_code() -> None:
     inputs = {"seed": 1, "method": {"name": "regun", "code": "a"}, "code": "b", "parts": [{"code": "c", "x": 1}]}
     other = {"seed": 1, "method": {"name": "regun", "code": "z"}, "code": "y", "parts": [{"code": "x", "x": 1}]}
-    assert chance(inputs) == chance(other)
-    assert chance(inputs) != chance({**inputs, "seed": 2})
-    assert chance(inputs) != chance({**inputs, "method": {"name": "ssd", "code": "a"}})
+    assert rng_key(inputs) == rng_key(other)
+    assert rng_key(inputs) != rng_key({**inputs, "seed": 2})
+    assert rng_key(inputs) != rng_key({**inputs, "method": {"name": "ssd", "code": "a"}})

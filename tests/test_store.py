@@ -16,25 +16,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regun.cli import main
-from regun.errors import StoreError
-from regun.store import (
-    Artefact,
+from regun.artifacts import (
+    Artifact,
     Made,
     Slot,
     Store,
-    directory,
     files,
     read_weights,
     state_digest,
     write_weights,
 )
-from regun.store import (
-    artefact as artefact_module,
+from regun.artifacts import (
+    artifact as artifact_module,
 )
-from regun.store import (
-    slot as slot_module,
-)
+from regun.artifacts import snapshots as slot_module
+from regun.artifacts import store as directory
+from regun.cli import main
+from regun.errors import StoreError
 from regun.training.fit import Snapshot
 
 INPUTS = {"data": "abc", "recipe": {"lr": 0.1, "epochs": 3}, "seed": 0}
@@ -55,7 +53,7 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def artefact(store: Store) -> Artefact:
+def artifact(store: Store) -> Artifact:
     return store.make("model", INPUTS, made)
 
 
@@ -101,9 +99,9 @@ def test_inputs_with_numbers_as_keys_keep_their_name_when_stored(store: Store) -
 # ------------------------------------------------------------------------------------------------ making and loading
 
 
-def test_an_artefact_is_made_once_and_comes_back_as_it_was(store: Store, artefact: Artefact) -> None:
+def test_an_artifact_is_made_once_and_comes_back_as_it_was(store: Store, artifact: Artifact) -> None:
     again = store.make("model", INPUTS, lambda _: pytest.fail("made a second time"))
-    assert again == artefact == store.load("model", artefact.key) == store.find(artefact.key[:8])
+    assert again == artifact == store.load("model", artifact.key) == store.find(artifact.key[:8])
     assert again.inputs == INPUTS
     assert again.info == {"role": "base", "lr": 1e-05}
     assert set(again.manifest["versions"]) == {"regun", "torch", "numpy", "safetensors"}
@@ -115,11 +113,11 @@ def test_an_artefact_is_made_once_and_comes_back_as_it_was(store: Store, artefac
             assert torch.equal(loaded[name], tensor)
 
 
-def test_a_missing_artefact_and_a_missing_group_are_named(store: Store, artefact: Artefact) -> None:
+def test_a_missing_artifact_and_a_missing_group_are_named(store: Store, artifact: Artifact) -> None:
     with pytest.raises(StoreError, match=r"has no model 000000000000; `regun store list --store .* shows what it has"):
         store.load("model", "0" * 64)
     with pytest.raises(StoreError, match=r"has no optimizer.safetensors; it has weights.safetensors, trained_on.safe"):
-        artefact.tensors("optimizer")
+        artifact.tensors("optimizer")
 
 
 def test_finding_by_the_first_digits(store: Store) -> None:
@@ -128,7 +126,7 @@ def test_finding_by_the_first_digits(store: Store) -> None:
         assert store.find(key).key == key
     by_first = {key[0]: [k for k in keys if k[0] == key[0]] for key in keys}
     twice = next(first for first, hits in by_first.items() if len(hits) > 1)
-    with pytest.raises(StoreError, match=f"has {len(by_first[twice])} artefact whose key starts with '{twice}'.*more"):
+    with pytest.raises(StoreError, match=f"has {len(by_first[twice])} artifact whose key starts with '{twice}'.*more"):
         store.find(twice)
     with pytest.raises(StoreError, match="has 0 model whose key starts with 'xyz'.*shows what it has.$"):
         store.find("xyz", "model")
@@ -138,25 +136,25 @@ def test_finding_by_the_first_digits(store: Store) -> None:
         store.find(model, "signals")
 
 
-def test_artefacts_are_listed_oldest_first(store: Store) -> None:
+def test_artifacts_are_listed_oldest_first(store: Store) -> None:
     keys = [store.make("model", {"n": n}, made).key for n in range(5)]
-    assert [a.key for a in store.artefacts()] == keys
+    assert [a.key for a in store.artifacts()] == keys
 
 
 def test_a_maker_that_raises_leaves_nothing_behind_and_may_try_again(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         store.make("model", INPUTS, lambda _: 1 / 0)
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
+    assert everything_below(store.root / "artifacts") == everything_below(store.root / ".regun-tmp") == {}
     assert not store.has("model", store.key("model", INPUTS))
     assert store.make("model", INPUTS, made).info["role"] == "base"
 
 
-def test_a_folder_that_lost_its_manifest_is_not_loaded_but_made_again(store: Store, artefact: Artefact) -> None:
-    (artefact.path / "manifest.json").unlink()
+def test_a_folder_that_lost_its_manifest_is_not_loaded_but_made_again(store: Store, artifact: Artifact) -> None:
+    (artifact.path / "manifest.json").unlink()
     with pytest.raises(StoreError, match=r"manifest.json cannot be read \(No such file or directory\); delete"):
-        store.load("model", artefact.key)
+        store.load("model", artifact.key)
     assert len(store.verify().problems) == 1
-    assert store.make("model", INPUTS, made).path == artefact.path
+    assert store.make("model", INPUTS, made).path == artifact.path
     assert store.verify().problems == []
 
 
@@ -164,7 +162,7 @@ def test_a_folder_that_lost_its_manifest_is_not_loaded_but_made_again(store: Sto
 def test_what_json_cannot_say_is_refused_and_nothing_is_kept(store: Store, info: dict) -> None:
     with pytest.raises(StoreError, match=r"the model [0-9a-f]{12} cannot be described in JSON: .* Nothing was kept"):
         store.make("model", INPUTS, lambda _: Made(made().tensors, info))
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
+    assert everything_below(store.root / "artifacts") == everything_below(store.root / ".regun-tmp") == {}
 
 
 def test_a_full_disk_is_said_and_nothing_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +176,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(store: Store, monkeypatch: pyte
         store.make("model", INPUTS, lambda slot: slot.save(Snapshot({}, {})))
     with pytest.raises(StoreError, match="cannot write .*out.safetensors: No space left on device"):
         write_weights(store.root / "out.safetensors", {"w": torch.ones(1)})
-    assert everything_below(store.root / "artefacts") == everything_below(store.root / ".regun-tmp") == {}
+    assert everything_below(store.root / "artifacts") == everything_below(store.root / ".regun-tmp") == {}
     assert not list(store.root.glob("out*"))
 
 
@@ -213,30 +211,30 @@ def damage(content: bytes, draw: random.Random) -> list[bytes]:
 
 
 def read_all(store: Store, key: str) -> None:
-    artefact = store.make("model", INPUTS, lambda _: pytest.fail("made again over a damaged one"))
-    for name in artefact.manifest["files"]:
-        artefact.tensors(name.removesuffix(".safetensors"))
+    artifact = store.make("model", INPUTS, lambda _: pytest.fail("made again over a damaged one"))
+    for name in artifact.manifest["files"]:
+        artifact.tensors(name.removesuffix(".safetensors"))
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "trained_on.safetensors"])
-def test_every_damaged_byte_is_found_named_and_never_loaded(store: Store, artefact: Artefact, name: str) -> None:
-    path = artefact.path / name
+def test_every_damaged_byte_is_found_named_and_never_loaded(store: Store, artifact: Artifact, name: str) -> None:
+    path = artifact.path / name
     whole = path.read_bytes()
     for broken in damage(whole, random.Random(0)):
         path.write_bytes(broken)
         with pytest.raises(StoreError) as caught:
-            read_all(store, artefact.key)
+            read_all(store, artifact.key)
         (problem,) = store.verify().problems
         assert str(path) in problem == str(caught.value)
         assert "is damaged" in problem
         assert "Delete" in problem or "delete" in problem
     path.write_bytes(whole)
-    read_all(store, artefact.key)
+    read_all(store, artifact.key)
     assert store.verify().problems == []
 
 
-def test_changes_that_mean_the_same_to_a_json_parser_are_found_too(store: Store, artefact: Artefact) -> None:
-    path = artefact.path / "manifest.json"
+def test_changes_that_mean_the_same_to_a_json_parser_are_found_too(store: Store, artifact: Artifact) -> None:
+    path = artifact.path / "manifest.json"
     whole = path.read_bytes()
     assert b"1e-05" in whole
     same = [whole.replace(b"1e-05", b"1E-05"), whole.replace(b"\n", b"\r", 1), whole + b" ", b"\t" + whole]
@@ -244,62 +242,62 @@ def test_changes_that_mean_the_same_to_a_json_parser_are_found_too(store: Store,
         assert json.loads(text) == json.loads(whole)
         path.write_bytes(text)
         with pytest.raises(StoreError, match="manifest.json is damaged"):
-            store.load("model", artefact.key)
+            store.load("model", artifact.key)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "trained_on.safetensors"])
-def test_a_lost_file_is_named(store: Store, artefact: Artefact, name: str) -> None:
-    (artefact.path / name).unlink()
+def test_a_lost_file_is_named(store: Store, artifact: Artifact, name: str) -> None:
+    (artifact.path / name).unlink()
     with pytest.raises(StoreError, match=rf"{name} cannot be read \(No such file or directory\)"):
-        read_all(store, artefact.key)
+        read_all(store, artifact.key)
     assert name in store.verify().problems[0]
 
 
-def test_files_of_two_artefacts_swapped_are_found(store: Store, artefact: Artefact) -> None:
+def test_files_of_two_artifacts_swapped_are_found(store: Store, artifact: Artifact) -> None:
     zeros = {name: torch.zeros_like(tensor) for name, tensor in made().tensors["weights"].items()}
     other = store.make("model", {"seed": 1}, lambda _: Made({"weights": zeros}, {}))
-    shutil.copy(other.path / "weights.safetensors", artefact.path / "weights.safetensors")
+    shutil.copy(other.path / "weights.safetensors", artifact.path / "weights.safetensors")
     with pytest.raises(StoreError, match="is damaged: its SHA-256 is"):
-        artefact.tensors("weights")
-    shutil.copy(other.path / "manifest.json", artefact.path / "weights.safetensors")
+        artifact.tensors("weights")
+    shutil.copy(other.path / "manifest.json", artifact.path / "weights.safetensors")
     with pytest.raises(StoreError, match="is damaged: it has [0-9]+ bytes, its manifest says 212"):
-        artefact.tensors("weights")
+        artifact.tensors("weights")
 
 
-def test_an_artefact_under_another_name_is_refused(store: Store, artefact: Artefact) -> None:
+def test_an_artifact_under_another_name_is_refused(store: Store, artifact: Artifact) -> None:
     other = store.key("model", {"seed": 1})
-    shutil.copytree(artefact.path, store.path("model", other))
-    with pytest.raises(StoreError, match="manifest.json describes another artefact than its name; delete"):
+    shutil.copytree(artifact.path, store.path("model", other))
+    with pytest.raises(StoreError, match="manifest.json describes another artifact than its name; delete"):
         store.make("model", {"seed": 1}, made)
     (problem,) = store.verify().problems
     assert other in problem
     shutil.rmtree(store.path("model", other))
-    shutil.copytree(artefact.path, store.path("signals", artefact.key))
-    with pytest.raises(StoreError, match="describes another artefact"):
-        store.load("signals", artefact.key)
+    shutil.copytree(artifact.path, store.path("signals", artifact.key))
+    with pytest.raises(StoreError, match="describes another artifact"):
+        store.load("signals", artifact.key)
 
 
-def test_an_artefact_of_a_later_format_is_refused(
-    store: Store, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+def test_an_artifact_of_a_later_format_is_refused(
+    store: Store, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artefact_module, "FORMAT", 3)
+    monkeypatch.setattr(artifact_module, "FORMAT", 3)
     with pytest.raises(StoreError, match="has store format 2; this version reads format 3. Use another directory"):
-        store.load("model", artefact.key)
+        store.load("model", artifact.key)
 
 
 def test_verify_on_the_command_line_names_the_damaged_one_and_fails(
-    store: Store, artefact: Artefact, capsys: pytest.CaptureFixture[str]
+    store: Store, artifact: Artifact, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sound = store.make("model", {"seed": 1}, made)
     assert main(["store", "verify", "--store", str(store.root)]) == 0
-    assert capsys.readouterr().out == "2 artefacts checked, 0 damaged.\n"
-    path = artefact.path / "weights.safetensors"
+    assert capsys.readouterr().out == "2 artifacts checked, 0 damaged.\n"
+    path = artifact.path / "weights.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["store", "verify", "--store", str(store.root)]) == 1
     shown = capsys.readouterr().out
     assert f"DAMAGED  {path} is damaged" in shown
     assert sound.key not in shown
-    assert shown.endswith("2 artefacts checked, 1 damaged.\n")
+    assert shown.endswith("2 artifacts checked, 1 damaged.\n")
     assert main(["store", "verify", "--store", str(store.root), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["checked"] == 2
@@ -414,7 +412,7 @@ def littered(store: Store) -> dict[str, Path]:
 
 
 def test_gc_removes_leftovers_and_keeps_what_a_run_may_need(store: Store, littered: dict[str, Path]) -> None:
-    before = everything_below(store.root / "artefacts")
+    before = everything_below(store.root / "artifacts")
     size = sum(len(c) for c in everything_below(littered["finished"]).values())
     found = store.gc(dry_run=True)
     expected = {str(littered[name]) for name in ("finished", "temporary")}
@@ -424,7 +422,7 @@ def test_gc_removes_leftovers_and_keeps_what_a_run_may_need(store: Store, litter
     found = store.gc()
     assert (set(found.removed), found.freed, found.problems) == (expected, size + 5, left)
     assert [name for name, path in littered.items() if path.exists()] == ["unfinished", "stray"]
-    assert everything_below(store.root / "artefacts") == before
+    assert everything_below(store.root / "artifacts") == before
     assert store.gc().removed == []
 
 
@@ -463,7 +461,7 @@ def test_gc_on_the_command_line(store: Store, littered: dict[str, Path], capsys:
 
 
 def make_slowly(root: Path, log: Path, start) -> None:
-    """In another process: make the artefact, noting who did it."""
+    """In another process: make the artifact, noting who did it."""
 
     def maker(_: Slot) -> Made:
         with log.open("a") as file:
@@ -489,7 +487,7 @@ def test_processes_that_want_the_same_at_once_make_it_once(tmp_path: Path) -> No
 
 
 def die_at_write(root: Path, number: int) -> None:
-    """In another process: make the artefact, but die in the middle of one of its files, or before the last rename."""
+    """In another process: make the artifact, but die in the middle of one of its files, or before the last rename."""
     write, left = files.write_new, [number]
 
     def dying(path: Path, content: bytes) -> None:
@@ -504,12 +502,12 @@ def die_at_write(root: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_process_killed_at_any_write_leaves_no_artefact(store: Store, number: int) -> None:
+def test_a_process_killed_at_any_write_leaves_no_artifact(store: Store, number: int) -> None:
     process = multiprocessing.get_context("fork").Process(target=die_at_write, args=(store.root, number))
     process.start()
     process.join(60)
     assert process.exitcode == 9
-    assert store.artefacts() == []
+    assert store.artifacts() == []
     assert len(list((store.root / ".regun-tmp").iterdir())) == 1
     assert store.make("model", INPUTS, made).info["role"] == "base"
     assert store.verify().problems == []

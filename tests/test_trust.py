@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from regun.artifacts import Store, files
 from regun.cli import main
 from regun.errors import RegunError
 from regun.plugins import file_digest, is_code, trusted_name
-from regun.store import Store, files
 
 MODEL = """
 import pathlib
@@ -56,7 +56,7 @@ class World:
         assert main([*args, *TINY, "--store", str(self.store)]) == 0
 
     def key(self, role: str) -> str:
-        return next(a.key for a in Store(self.store).artefacts("model") if a.info["role"] == role)
+        return next(a.key for a in Store(self.store).artifacts("model") if a.info["role"] == role)
 
     def forget(self) -> None:
         """As in a new process: nothing of theirs is loaded, nothing has run."""
@@ -161,7 +161,7 @@ def test_a_hostile_store_runs_nothing(world: World, tmp_path: Path) -> None:
             "model": {"name": name, "settings": {"args": "true"}, "source": digest, "file": digest},
         }
         key = Store.key("model", inputs)
-        folder = world.store / "artefacts/model" / key
+        folder = world.store / "artifacts/model" / key
         folder.mkdir()
         for file in base.manifest["files"]:
             shutil.copy(base.path / file, folder / file)

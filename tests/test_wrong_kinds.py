@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import regun
+from regun.auditing import ATTACKS
 from regun.errors import RegunError, SettingsError
-from regun.evaluate import ATTACKS
 from toys import blobs, mlp, same_state
 
 ROOT = Path(__file__).parent.parent
@@ -231,4 +231,4 @@ def test_importing_regun_imports_nothing_else() -> None:
     child = "import sys, regun; print(sorted(name for name in sys.modules if name.startswith(('regun.', 'torch'))))"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=120)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
-    assert {"study", "models", "data"} <= set(ROOMS)
+    assert {"experiments", "models", "data"} <= set(ROOMS)

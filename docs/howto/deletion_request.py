@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import regun
-from regun.requests import Naming, Options, verify_audit, verify_receipt
+from regun.deletion import Options, Pseudonyms, verify_audit, verify_receipt
 
 
 def project() -> regun.Project:
@@ -43,13 +43,15 @@ def main() -> list[str]:
     for number, (patients, options) in enumerate(
         ((range(30), Options()), (range(25, 60), Options(method="auto,anew=never", fallback="auto"))), 1
     ):
-        asked = regun.asked_of([f"patient-{n}" for n in patients], reason="erasure", requester=f"ticket {number}")
+        asked = regun.deletion_request(
+            [f"patient-{n}" for n in patients], reason="erasure", requester=f"ticket {number}"
+        )
         done = regun.forget(project(), asked, out, options, on_note=print)
         print(f"request {number}: {len(done.plan.new)} patients, {done.status} ({done.receipt['method']['claim']})")
         for finding in done.receipt["acceptance"]["findings"]:
             print(f"  {finding['condition']}: {finding['answer']}. {finding['why']}")
         receipt = done.folder / "receipt.json"
-        checks = [*verify_receipt(receipt), *verify_audit(receipt, project(), Naming())]
+        checks = [*verify_receipt(receipt), *verify_audit(receipt, project(), Pseudonyms())]
         assert all(check.fine is not False for check in checks)
         print(f"  {sum(check.fine is True for check in checks)} checks fine, {done.folder / 'receipt.html'}")
         statuses.append(done.status)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import regun
-from regun.evaluate import Evidence
+from regun.auditing import Evidence
 
 
 def margin(evidence: Evidence) -> np.ndarray:

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from regun.cli import main as regun
 from regun.data import ArrayExamples, Data, InputPipeline
-from regun.data.catalogue import DataSpec, load_data
+from regun.data.registry import DataSpec, load_data
 
 CLASSES = ("vertical", "horizontal", "diagonal")
 

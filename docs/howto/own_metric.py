@@ -17,15 +17,15 @@ import numpy as np
 import torch
 
 import regun
-from regun.evaluate import Metric, Signals, describe
+from regun.auditing import Metric, Predictions, describe
 
 
-def sure(splits: Mapping[str, Signals], retrain: Mapping[str, Signals] | None) -> np.ndarray:
+def sure(splits: Mapping[str, Predictions], retrain: Mapping[str, Predictions] | None) -> np.ndarray:
     """Forgotten examples whose true label the model gives a probability above 99 %."""
     return np.exp(splits["forget"].true_log_prob) > 0.99
 
 
-def regret(splits: Mapping[str, Signals], retrain: Mapping[str, Signals] | None) -> np.ndarray | None:
+def regret(splits: Mapping[str, Predictions], retrain: Mapping[str, Predictions] | None) -> np.ndarray | None:
     """How much larger Retrain's loss on forgotten examples is."""
     return None if retrain is None else splits["forget"].true_log_prob - retrain["forget"].true_log_prob
 

@@ -1,61 +1,61 @@
 """regun: machine unlearning for trained classifiers, with evidence.
 
-The public list and the rooms, nothing else; they are imported when first used, so that `regun --help` stays quick.
+Public names are imported when first used, so that `regun --help` stays quick.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regun import auditing as auditing
     from regun import data as data
+    from regun import deletion as deletion
     from regun import errors as errors
-    from regun import evaluate as evaluate
+    from regun import experiments as experiments
     from regun import methods as methods
     from regun import models as models
-    from regun import requests as requests
     from regun import settings as settings
-    from regun import study as study
     from regun import training as training
     from regun.api import audit, relearn, unlearn
+    from regun.artifacts import Store
+    from regun.auditing import Evaluation
+    from regun.card import model_card
+    from regun.deletion import Project, deletion_request, forget
     from regun.errors import RegunError
-    from regun.evaluate import Evaluation
-    from regun.requests import Project, asked_of, forget
-    from regun.runs.unlearning import Outcome
-    from regun.show.card import model_card
     from regun.splits import Request, Splits, make_splits, reserve
-    from regun.store import Store
     from regun.training.job import Budget, Job
+    from regun.unlearning import Outcome
 
-_HOMES = {
+_MODULE_OF = {
     "unlearn": "api",
     "audit": "api",
     "relearn": "api",
-    "Outcome": "runs.unlearning",
-    "Evaluation": "evaluate",
+    "Outcome": "unlearning",
+    "Evaluation": "auditing",
     "Request": "splits",
     "Splits": "splits",
     "make_splits": "splits",
     "reserve": "splits",
     "Job": "training.job",
     "Budget": "training.job",
-    "Project": "requests",
-    "asked_of": "requests",
-    "forget": "requests",
-    "model_card": "show.card",
-    "Store": "store",
+    "Project": "deletion",
+    "deletion_request": "deletion",
+    "forget": "deletion",
+    "model_card": "card",
+    "Store": "artifacts",
     "RegunError": "errors",
 }
 
-_ROOMS = {
-    # room: what is imported for `regun.room.name` to be there
+_PACKAGES = {
+    # package: what is imported so that `regun.package.name` works
+    "auditing": "auditing",
     "data": "data",
+    "deletion": "deletion",
     "errors": "errors",
-    "evaluate": "evaluate",
+    "experiments": "experiments.study",
     "methods": "methods",
     "models": "models",
-    "requests": "requests",
     "settings": "settings",
-    "study": "study",
     "training": "training.fit",
 }
 
@@ -69,8 +69,8 @@ __all__ = [
     "Request",
     "Splits",
     "Store",
-    "asked_of",
     "audit",
+    "deletion_request",
     "forget",
     "make_splits",
     "model_card",
@@ -81,10 +81,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = name if name in _ROOMS else _HOMES.get(name)
+    home = name if name in _PACKAGES else _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'regun' has no attribute {name!r}")
-    room = home.partition(".")[0]
-    importlib.import_module(f"regun.{_ROOMS.get(room, room)}")
+    package = home.partition(".")[0]
+    importlib.import_module(f"regun.{_PACKAGES.get(package, package)}")
     module = importlib.import_module(f"regun.{home}")
-    return module if name in _ROOMS else getattr(module, name)
+    return module if name in _PACKAGES else getattr(module, name)

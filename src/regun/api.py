@@ -9,39 +9,38 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.data.adapt import Source
+from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
+from regun.auditing.durability import Relearned
 from regun.data.examples import Indices
 from regun.data.overlap import Ids
+from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.errors import AuditError, RegunError
-from regun.evaluate import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
-from regun.evaluate.relearning import Relearned
-from regun.methods import Method, Teacher, as_teacher, get_method
-from regun.models.outputs import ReadLogits
-from regun.runs.given import (
+from regun.experiments.search import search_job
+from regun.experiments.search.scoring import SET_ASIDE
+from regun.guards import lost_in_precision
+from regun.inputs import (
     as_model,
     as_models,
+    check_broken,
+    check_fewer_classes,
+    check_wrong_kinds,
     given,
     made_anew,
-    refuse_broken,
-    refuse_fewer_classes,
-    refuse_wrong_kinds,
     several,
 )
-from regun.runs.guards import lost_in_precision
-from regun.runs.progress import ProgressLine
-from regun.runs.relearn import relearn as relearn_in_memory
-from regun.runs.relearn_steps import relearn_updates
-from regun.runs.setup import as_recipe
-from regun.runs.signals import signals_of_each
-from regun.runs.unlearning import Outcome, not_finite, tell, unlearn_job
+from regun.methods import Method, Teacher, as_teacher, get_method
+from regun.models.adapters import ReadLogits
+from regun.predict import predict_each
+from regun.progress import ProgressLine
+from regun.relearning import relearn as relearn_in_memory
+from regun.relearning import relearn_updates
 from regun.settings import bind, parse_spec, to_json
 from regun.splits import Splits
-from regun.training.border import given_back, look, refuse_augmented, refuse_frozen, taken, unwrapped
+from regun.training.border import check_augmented, check_frozen, given_back, look, taken, unwrapped
 from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
-from regun.training.recipes import Recipe, Updates
-from regun.tune import search_job
-from regun.tune.judge import SET_ASIDE
+from regun.training.recipes import Recipe, Updates, as_recipe
+from regun.unlearning import Outcome, not_finite, tell, unlearn_job
 
 LOG = logging.getLogger("regun")
 
@@ -92,25 +91,25 @@ def unlearn(
 
     >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
     """
-    refuse_wrong_kinds(locals())
+    check_wrong_kinds(locals())
     sources = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
     case = given(model, sources, logits, device, num_classes, ids, check_content)
     where = case.device
-    refuse_broken(model)
+    check_broken(model)
     joined = Joined(tuple(case.sets.values()))
     parts = {name: joined.indices(number) for number, name in enumerate(case.sets)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(**{name: parts.get(name, nothing) for name in sources}, total=len(joined))
     found, preset, chosen = _method(method, preset, settings or {})
     trained_by = as_recipe(recipe) if recipe is not None else None
-    anew = to_json(trained_by) if trained_by is not None and found.trains_anew and preset is None else None
+    anew = to_json(trained_by) if trained_by is not None and found.from_scratch and preset is None else None
     start = found.configure(chosen, preset, anew)
     if found.source is None:
-        refuse_frozen(case.model)
+        check_frozen(case.model)
     learns_from = found.needs_of(start).heldout
     remarks = [
         *case.remarks,
-        *look(case.model, case.sets, where, trained=not found.trains_anew, heldout=learns_from),
+        *look(case.model, case.sets, where, trained=not found.from_scratch, heldout=learns_from),
     ]
     for remark in remarks:
         LOG.warning(remark)
@@ -142,7 +141,7 @@ def unlearn(
     if tune is None:
         outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
     else:
-        _refuse_few_unseen(splits)
+        _check_few_unseen(splits)
         family = preset if preset is not None and preset in found.search else "resnet"
         outcome = search_job(
             job, found, start, trials=int(tune), family=family, fixed=chosen, keep=keep, criterion=criterion
@@ -169,7 +168,7 @@ def _in_place(outcome: Outcome, model: nn.Module) -> Outcome:
     return replace(outcome, warnings=(*outcome.warnings, remark))
 
 
-def _refuse_few_unseen(splits: Splits) -> None:
+def _check_few_unseen(splits: Splits) -> None:
     """Raise if nothing is left to judge trials by."""
     unseen = len(splits.val) + round(SET_ASIDE * len(splits.heldout))
     if unseen < 2:
@@ -227,7 +226,7 @@ def audit(
 
     >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
     """
-    refuse_wrong_kinds(locals())
+    check_wrong_kinds(locals())
     named = {"the model": model, "before": before, "retrain": retrain}
     single = [as_model(name, one) for name, one in named.items() if one is not None]
     references, outs = as_models("references", references), as_models("outs", outs)
@@ -236,16 +235,16 @@ def audit(
     measured: Sequence[str | Metric | Measure] = several("metrics", metrics)
     sources = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
     case = given(model, sources, logits, device, num_classes, ids, check_content)
-    refuse_augmented(case.sets)
+    check_augmented(case.sets)
 
     models = [taken(one, logits) for one in (*single, *references, *outs)]
     try:
-        said = {name: signals_of_each(models, examples, device=case.device) for name, examples in case.sets.items()}
+        said = {name: predict_each(models, examples, device=case.device) for name, examples in case.sets.items()}
     except AuditError:
         names = [name for name, one in named.items() if one is not None]
         names += [f"references[{number}]" for number in range(len(references))]
         names += [f"outs[{number}]" for number in range(len(outs))]
-        refuse_fewer_classes(dict(zip(names, models, strict=True)), case.sets["forget"])
+        check_fewer_classes(dict(zip(names, models, strict=True)), case.sets["forget"])
         raise
     each = [{name: answers[number] for name, answers in said.items()} for number in range(len(models))]
     rest = len(single) + len(references)
@@ -292,7 +291,7 @@ def relearn(
 
     >>> regun.relearn(model, forget=forget, retain=retain, test=test).numbers["regained_auc"]  # doctest: +SKIP
     """
-    refuse_wrong_kinds(locals())
+    check_wrong_kinds(locals())
     references = as_models("references", references)
     if references and retrain is None:
         raise RegunError("references were given without retrain; name one of them as retrain.")

@@ -25,7 +25,7 @@ class DataError(RegunError):
 
 
 class StoreError(RegunError):
-    """A store that cannot be written, or an artefact that is missing or corrupt."""
+    """A store that cannot be written, or an artifact that is missing or corrupt."""
 
 
 class DivergedError(RegunError):

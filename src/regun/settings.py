@@ -137,7 +137,7 @@ def read_toml(text: str, where: str) -> dict[str, Any]:
 def read_json(text: str | bytes, where: str) -> Any:
     """What JSON text says; `where` it stands is for the message. NaN and Infinity are refused: JSON has none."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_check_constant)
     except RecursionError:
         raise RegunError(f"{where} is not valid JSON: it is nested too deeply.") from None
     except ValueError as fault:  # also a number of more digits than Python reads, and bytes that are no text
@@ -159,7 +159,7 @@ def shown(value: object) -> str:
     return f"{value[:20]!r:.21}...' ({len(value)} characters)" if isinstance(value, str) else f"{text[:100]}..."
 
 
-def _refuse_constant(name: str) -> Any:
+def _check_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON's")
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.errors import SplitError
-from regun.seeds import derive, digest
+from regun.hashing import digest
+from regun.rng import derive
 
 Indices = npt.NDArray[np.int64]
 
@@ -91,7 +92,7 @@ class Splits:
             part = np.unique(np.asarray(getattr(self, name), dtype=np.int64))
             if len(part) != len(getattr(self, name)):
                 raise SplitError(f"{name} names {len(getattr(self, name)) - len(part)} examples twice; give each once.")
-            _refuse_unknown(part, self.total, name)
+            _check_unknown(part, self.total, name)
             taken = owner[part] >= 0
             if taken.any():
                 other, first = names[owner[part[taken][0]]], part[taken][0]
@@ -230,12 +231,12 @@ def _by_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indice
 
 
 def _by_class(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    _refuse_missing_classes(labels, request, reserved)
+    _check_missing_classes(labels, request, reserved)
     return reserved.pool[np.isin(labels[reserved.pool], request.classes)]
 
 
 def _by_class_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    _refuse_missing_classes(labels, request, reserved)
+    _check_missing_classes(labels, request, reserved)
     parts: list[Indices] = []
     for name, fraction in zip(request.classes, request.fractions, strict=True):
         if not 0 < fraction <= 1:
@@ -251,7 +252,7 @@ def _by_ids(labels: Indices, request: Request, reserved: Reserve) -> Indices:
     ids = np.array(request.ids, dtype=np.int64)
     if not len(ids):
         raise SplitError("the list of ids to forget is empty; name at least one training example.")
-    _refuse_unknown(ids, len(labels), "the list of ids to forget")
+    _check_unknown(ids, len(labels), "the list of ids to forget")
     unique = np.unique(ids)
     if len(unique) != len(ids):
         raise SplitError(f"the list of ids to forget names {len(ids) - len(unique)} ids twice; give each once.")
@@ -267,7 +268,7 @@ def _by_ids(labels: Indices, request: Request, reserved: Reserve) -> Indices:
     return unique
 
 
-def _refuse_missing_classes(labels: Indices, request: Request, reserved: Reserve) -> None:
+def _check_missing_classes(labels: Indices, request: Request, reserved: Reserve) -> None:
     present = np.unique(labels[reserved.pool])
     if not request.classes:
         raise SplitError("no class to forget was named; name at least one.")
@@ -282,7 +283,7 @@ def _refuse_missing_classes(labels: Indices, request: Request, reserved: Reserve
         raise SplitError("every class is to be forgotten; nothing would be left to retain.")
 
 
-def _refuse_unknown(ids: Indices, total: int, what: str) -> None:
+def _check_unknown(ids: Indices, total: int, what: str) -> None:
     stray = ids[(ids < 0) | (ids >= total)]
     if len(stray):
         raise SplitError(

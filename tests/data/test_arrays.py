@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regun import seeds
+from regun import rng
 from regun.data.arrays import ArrayExamples, content_digest
 from regun.data.examples import InputPipeline
 from regun.errors import DataError
@@ -102,8 +102,8 @@ def test_normalise_lets_gradients_through() -> None:
 def test_train_transforms_only_when_augmenting() -> None:
     pipeline = InputPipeline("p", MEAN, STD, train=(Noise(),), evaluation=(Darken(),))
     examples, indices = make(pipeline=pipeline), np.arange(5)
-    drawn = torch.randint(0, 256, (5, 1, 1, 1), generator=seeds.generator(7), dtype=torch.uint8).numpy()
-    augmented = examples.fetch(indices, augment=True, generator=seeds.generator(7)).x
+    drawn = torch.randint(0, 256, (5, 1, 1, 1), generator=rng.generator(7), dtype=torch.uint8).numpy()
+    augmented = examples.fetch(indices, augment=True, generator=rng.generator(7)).x
     np.testing.assert_allclose(tensor(augmented).numpy(), expected(examples.images[indices] ^ drawn), atol=2e-6)
     evaluated = tensor(examples.fetch(indices).x)
     np.testing.assert_allclose(evaluated.numpy(), expected(examples.images[indices] / 2), atol=2e-6)
@@ -112,7 +112,7 @@ def test_train_transforms_only_when_augmenting() -> None:
 
 def test_evaluation_never_draws_from_the_callers_generator() -> None:
     examples = make(pipeline=InputPipeline("p", MEAN, STD, evaluation=(Noise(),)))
-    generator = seeds.generator(1)
+    generator = rng.generator(1)
     before = generator.get_state()
     first = examples.fetch(np.arange(5), generator=generator).x
     assert torch.equal(generator.get_state(), before)
@@ -124,7 +124,7 @@ def test_streamed_batches_depend_on_seed_and_position_only() -> None:
     plan = [np.array([3, 1]), np.array([0]), np.array([3, 1])]
     batches = list(examples.stream(plan, augment=True, seed=5))
     for i, batch in enumerate(batches):
-        alone = examples.fetch(plan[i], augment=True, generator=seeds.generator(5, i))
+        alone = examples.fetch(plan[i], augment=True, generator=rng.generator(5, i))
         assert torch.equal(tensor(batch.x), tensor(alone.x))
     assert not torch.equal(tensor(batches[0].x), tensor(batches[2].x))
     rest = list(examples.stream(plan[2:], augment=True, seed=5, first=2))

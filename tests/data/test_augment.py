@@ -28,7 +28,7 @@ from regun.data.augment import (
 from regun.data.examples import Transform
 from regun.data.randaugment import OPERATIONS, SIGNED, RandAugment
 from regun.errors import DataError, SettingsError
-from regun.seeds import generator
+from regun.rng import generator
 
 RANDOM: list[Transform] = [
     PadCrop(2),

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from regun.code import code_digest
-from regun.data.adapt import as_examples
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Batch, Examples
-from regun.data.overlap import refuse_overlap
+from regun.data.overlap import check_overlap
+from regun.data.sources import as_examples
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined, Selected
 from regun.errors import DataError
-from regun.seeds import generator
+from regun.hashing import code_digest
+from regun.rng import generator
 from toys import blobs, images
 
 PLAN = [np.array([3, 1, 4]), np.array([11, 5]), np.array([9, 2, 6, 0])]
@@ -438,7 +438,7 @@ def test_examples_of_one_s_own_are_taken_as_they_are() -> None:
 def test_the_same_examples_in_two_sets_are_found_to_overlap() -> None:
     both = blobs(9)
     with pytest.raises(DataError, match=r"forget and retain share 9 examples .by position in the same data set"):
-        refuse_overlap({"forget": both, "retain": both}, {"forget": both, "retain": both}, None, False)
+        check_overlap({"forget": both, "retain": both}, {"forget": both, "retain": both}, None, False)
 
 
 def test_every_kind_is_keyed_by_its_code_and_by_what_it_is_made_of() -> None:

@@ -5,9 +5,9 @@ import pytest
 import sklearn.datasets
 import torch
 
-from regun.data.catalogue import DataSpec, load_data, pipeline
 from regun.data.digits import load_digits
 from regun.data.examples import Data
+from regun.data.registry import DataSpec, load_data, pipeline
 from regun.errors import DataError, SettingsError
 
 

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 import regun
-from regun import seeds
+from regun import rng
+from regun.artifacts.setup import Setup, default_model, default_preset, read_data, unlearning_preset
 from regun.data import ArrayExamples, Data, Examples, TensorExamples
 from regun.data.augment import Flip
-from regun.data.catalogue import DATA_SETS, DataSpec, data_help, data_set, load_data, pipeline, takes_root
 from regun.data.dataset import DatasetExamples
-from regun.data.presets import IMAGENET, PIPELINES, with_pipeline
+from regun.data.pipelines import IMAGENET, PIPELINES, with_pipeline
+from regun.data.registry import DATA_SETS, DataSpec, data_help, data_set, load_data, pipeline, takes_root
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError
-from regun.runs.setup import Setup, default_model, default_preset, read_data, unlearning_preset
 from regun.settings import parse_spec
 
 TEXT = """
@@ -185,7 +185,7 @@ def test_examples_of_one_s_own_need_labels_classes_and_fetch_alone(file: Path) -
     assert (first.x[:, 0].tolist(), second.x[:, 0].tolist()) == ([9.0, 1.0], [64.0])
     later = list(train.stream(plan[1:], augment=True, seed=4, first=1))
     assert torch.equal(later[0].x, list(train.stream(plan, augment=True, seed=4))[1].x)
-    assert torch.equal(later[0].x, train.fetch(plan[1], augment=True, generator=seeds.generator(4, 1)).x)
+    assert torch.equal(later[0].x, train.fetch(plan[1], augment=True, generator=rng.generator(4, 1)).x)
     assert not torch.equal(later[0].x, second.x)
     assert train.digest == load(f"{file}:squares,n=9").train.digest != load(f"{file}:squares,n=8").train.digest
     assert train.describe_inputs()["kind"] == "Squares"
@@ -376,14 +376,14 @@ import json, sys
 from pathlib import Path
 import numpy as np, torch
 import regun
-from regun import code
-from regun.data.catalogue import pipeline
+from regun import hashing
+from regun.data.registry import pipeline
 from regun.data.tensors import TensorExamples
 from regun.models import ModelSpec
 
 def described():
-    code._SOURCES |= {path: (code.ROOT / path).read_text() for path in code._SOURCES}
-    for cached in (code.code_digest, code._imports, code._text):
+    hashing._SOURCES |= {path: (hashing.ROOT / path).read_text() for path in hashing._SOURCES}
+    for cached in (hashing.code_digest, hashing._imports, hashing._text):
         cached.cache_clear()
     found = {name: pipeline(name, "cifar10").describe() for name in ("none", "resnet", "swin")}
     found["tensors"] = TensorExamples(torch.zeros(2, 1), np.array([0, 1]), 2).describe_inputs()
@@ -407,7 +407,7 @@ EDITS = [  # file, old text, new text, whose descriptions change
     ("data/tensors.py", "len(tensor) !=", "len(tensor) <", ["tensors"]),
     ("models/resnet.py", "stride = 1 if stem", "stride = 2 if stem", ["resnet18"]),
     ("models/small.py", "2 if max(height, width)", "3 if max(height, width)", ["cnn"]),
-    ("models/shell.py", "output.logits", "output.logits * 2", ["vit"]),
+    ("models/transformers_wrapper.py", "output.logits", "output.logits * 2", ["vit"]),
     ("data/augment.py", "# only the CPU has", "# a comment says that only the CPU has", []),
     ("models/resnet.py", "# mean, not", "# another comment, not", []),
     ("models/resnet.py", '"""Two 3x3 convolutions', '"""Some convolutions', []),

@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from regun.code import code_digest
 from regun.data.augment import CentreCrop, ColorJitter, Flip, PadCrop, RandomErasing, RandomResizedCrop, Resize
-from regun.data.catalogue import DATA_SETS, DataSpec, load_data, pipeline
 from regun.data.examples import InputPipeline
-from regun.data.presets import IMAGENET, PIPELINES, with_pipeline
+from regun.data.pipelines import IMAGENET, PIPELINES, with_pipeline
 from regun.data.randaugment import RandAugment
+from regun.data.registry import DATA_SETS, DataSpec, load_data, pipeline
 from regun.errors import SettingsError
-from regun.seeds import canonical_json, generator
+from regun.hashing import canonical_json, code_digest
+from regun.rng import generator
 
 JITTER = ColorJitter(0.1, 0.1, 0.1, 0.02)
 LARGE = RandomResizedCrop(224, (0.6, 1.0), (3 / 4, 4 / 3))

@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn import functional
 from trials import Watched, ce, gradient, one_forgotten, plain_net, run
 
-from regun.methods import _anew as anew
+from regun.methods import _from_scratch as anew
 from regun.methods import as_teacher, auto, get_method
-from regun.methods._distil import Balance, Distillation, distil, in_rounds
-from regun.methods._fresh import fresh_model
-from regun.methods._yardstick import Lost, Yardstick
+from regun.methods._baseline_comparison import BaselineComparison, Lost
+from regun.methods._distill import Balance, Distillation, distil, in_rounds
+from regun.methods._fresh_weights import fresh_model
 from regun.settings import to_json
 from regun.splits import Splits
 from regun.training.forward import eval_logits
@@ -82,7 +82,7 @@ def test_a_short_retraining_is_the_recipe_s_from_fresh_weights() -> None:
     twin = job_for(fresh_model(by_hand, "teacher"), blobs(), seed=by_hand.derive("teacher"))
     train_from_scratch(twin, twin.indices("retain"), SHORT)
     assert same_state(job.model, twin.model)
-    assert fitted.notes["trained_anew"] is True
+    assert fitted.notes["from_scratch"] is True
     assert fitted.notes["trained_by"] == to_json(SHORT)
     assert job.cost.steps == twin.cost.steps
     assert job.cost.backward == SHORT.epochs * len(job.indices("retain"))
@@ -92,7 +92,7 @@ def test_a_short_retraining_is_the_recipe_s_from_fresh_weights() -> None:
 def test_a_model_trained_anew_has_seen_no_forgotten_example(recipe: Recipe | None) -> None:
     watched = Watched(blobs())
     job, fitted = run("auto", mlp(), watched, recipe=recipe, short=400_000)
-    if fitted.notes.get("trained_anew"):
+    if fitted.notes.get("from_scratch"):
         assert not watched.seen & set(job.indices("forget"))
         assert ("epochs" in fitted.notes["trained_by"]) == (recipe is not None), "rounds end when they fit"
     assert watched.trained - set(job.indices("forget")) == set(job.indices("retain"))
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_made_afresh_is_still_served_but_not_called_retra
             return self.net(x) * self.scale
 
     job, fitted = run("auto", Scaled(), recipe=SHORT)
-    assert "trained_anew" not in fitted.notes
+    assert "from_scratch" not in fitted.notes
     assert not same_state(job.model, Scaled())
 
 
@@ -186,7 +186,7 @@ def test_frozen_parts_stay(monkeypatch) -> None:
 
 def test_lost_accuracy_is_paired() -> None:
     job = job_for(mlp(), blobs())
-    stick = Yardstick(job, job.model)
+    stick = BaselineComparison(job, job.model)
     assert stick.lost(job.model) == Lost(0.0, 0.0)
     assert stick.fitted(job.model)
     assert not stick.collapsed(job.model)
@@ -216,7 +216,7 @@ def test_classes_that_are_not_retained_are_not_asked() -> None:
     splits = Splits(
         splits.retain[~gone], np.sort(np.r_[splits.forget, splits.retain[gone]]), splits.heldout, splits.val, 120
     )
-    stick = Yardstick(job_for(mlp(), data, splits), mlp())
+    stick = BaselineComparison(job_for(mlp(), data, splits), mlp())
     assert set(data.labels[stick.unseen]) == {0, 2}
 
 
@@ -243,7 +243,7 @@ def test_a_step_weighs_every_forgotten_example_the_same_however_few_there_are(fe
     job = job_for(model, blobs(), splits)
     target = lambda step: oracle(step.forget.x).softmax(1).detach()  # noqa: E731
     how = Distillation(1, b, 16, w, Recipe(lr=lr, momentum=0.0))
-    balance = Balance(job, Yardstick(job, model), oracle)
+    balance = Balance(job, BaselineComparison(job, model), oracle)
     step = Step(next(paired(job, b, 16).run(0, 0)), 0, 1, 0)
     answer, wanted = model(step.forget.x).log_softmax(1), target(step)
     loss = (1 - w) * (wanted * (wanted.log() - answer)).sum() / b + w * ce(model, step.retain)
@@ -285,14 +285,14 @@ def test_what_is_known_too_well_is_measured_against_unseen_examples_and_the_teac
     """The teacher knows the forgotten examples a tenth less than unseen ones: so should a model that never saw them."""
     job = known_job()
     teacher = Says(0.3, 0.4)
-    balance = Balance(job, Yardstick(job, job.model), teacher)
+    balance = Balance(job, BaselineComparison(job, job.model), teacher)
     assert balance.look(Says(seen, unseen)) == pytest.approx(more, abs=1e-5)
     assert balance.remembers == (balance.look(Says(seen, unseen)) > 0)
 
 
 def test_without_held_out_examples_every_round_forgets() -> None:
     job = job_for(mlp(), blobs(), without_heldout(splits_of(blobs())))
-    balance = Balance(job, Yardstick(job, job.model), plain_net(2))
+    balance = Balance(job, BaselineComparison(job, job.model), plain_net(2))
     balance.look(plain_net(3))
     assert balance.remembers
 
@@ -300,7 +300,9 @@ def test_without_held_out_examples_every_round_forgets() -> None:
 def test_a_model_that_knows_too_little_is_not_shown_the_forgotten_examples() -> None:
     """All rounds but the first leave them out where they are already known less than unseen ones."""
     job = known_job()
-    balance = Balance(job, Yardstick(job, job.model), Says(0.9, 0.1))  # known less than this teacher does, by far
+    balance = Balance(
+        job, BaselineComparison(job, job.model), Says(0.9, 0.1)
+    )  # known less than this teacher does, by far
     balance.remembers = False
     forgotten: list[Step] = []
     how = Distillation(40, 4, 8, 0.5, Recipe(lr=0.1))
@@ -317,7 +319,7 @@ def test_distilling_without_weight_on_retain_ends_at_the_teacher_s_answers() -> 
     before = float((eval_logits(job.model, job.examples, forget).softmax(1) - wanted).abs().mean())
     how = Distillation(400, 16, 16, 0.0, Recipe(optimizer="adamw", lr=0.02))
     target = lambda step: oracle(step.forget.x).softmax(1).detach()  # noqa: E731
-    distil(job, how, target, Balance(job, Yardstick(job, job.model), oracle))
+    distil(job, how, target, Balance(job, BaselineComparison(job, job.model), oracle))
     after = float((eval_logits(job.model, job.examples, forget).softmax(1) - wanted).abs().mean())
     assert after < before / 5
 
@@ -348,7 +350,7 @@ def test_shrinking_all_the_way_forgets_the_base() -> None:
 
 
 def test_what_cannot_be_repaired_is_given_back_as_it_was_with_a_word(monkeypatch) -> None:
-    monkeypatch.setattr(Yardstick, "collapsed", lambda stick, model: True)
+    monkeypatch.setattr(BaselineComparison, "collapsed", lambda stick, model: True)
     job, fitted = run("auto", mlp(), recipe=LONG, short=0, steps=20, anew="never")
     assert same_state(job.model, mlp())
     assert fitted.notes["result"] == "base"
@@ -396,7 +398,7 @@ def test_a_given_teacher_is_asked_and_never_the_answer() -> None:
     job, fitted = run("auto", mlp(), watched, teacher=as_teacher(teacher, 3), recipe=SHORT, steps=20, lr=0.02)
     assert sum(asked) >= len(job.indices("forget"))
     assert job.cost.steps == 20  # nothing was trained beside it
-    assert "trained_anew" not in fitted.notes
+    assert "from_scratch" not in fitted.notes
 
 
 def test_logits_probabilities_and_arrays_say_the_same() -> None:

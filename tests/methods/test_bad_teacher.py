@@ -7,7 +7,7 @@ import torch
 from trials import Watched, gradient, plain_net, run
 
 from regun.methods import bad_teacher
-from regun.methods._fresh import fresh_model
+from regun.methods._fresh_weights import fresh_model
 from regun.training.job import Budget
 from regun.training.streams import one_pass
 from toys import blobs, conv_net, images, job_for, mlp, same_state

@@ -7,7 +7,7 @@ from trials import plain_net, run
 
 from regun.errors import RegunError, SettingsError
 from regun.methods import finetune, retrain
-from regun.methods._fresh import fresh_model, is_norm, shrink_towards
+from regun.methods._fresh_weights import fresh_model, is_norm, shrink_towards
 from regun.methods._layers import chosen_layers, copy_layers, training_only
 from regun.training.job import Budget
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state

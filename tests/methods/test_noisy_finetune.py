@@ -16,7 +16,7 @@ from trials import ce, gradient, plain_net, run, state
 from regun.errors import SettingsError
 from regun.methods import noisy_finetune
 from regun.methods._certificate import divergence_rate, epsilon_of
-from regun.seeds import generator
+from regun.rng import generator
 from regun.training.job import Budget
 from regun.training.streams import one_pass
 from toys import blobs, conv_net, images, job_for, mlp

@@ -10,7 +10,7 @@ from trials import Watched, ce, gradient, plain_net, run
 
 from regun.errors import DivergedError, RegunError, SettingsError
 from regun.methods import Work, get_method, read_method, regun
-from regun.methods._fresh import fresh_model, shrink_towards
+from regun.methods._fresh_weights import fresh_model, shrink_towards
 from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teachers
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import regun.methods._catalogue as catalogue
+import regun.methods._registry as catalogue
 from regun.cli import main
 from regun.errors import SettingsError
+from regun.experiments.search.settings_file import read_settings
+from regun.experiments.study.parse import parse_study
 from regun.methods import get_method, read_method, tuned_files
-from regun.study.reading import parse_study
-from regun.tune.settings_file import read_settings
 
 RESULTS = Path(__file__).parents[2] / "results"
 SHIPPED = """

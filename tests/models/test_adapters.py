@@ -9,7 +9,7 @@ from torch import nn
 
 import regun
 from regun.methods import method_names
-from regun.methods._fresh import reset
+from regun.methods._fresh_weights import reset
 from regun.training.job import Budget
 
 with warnings.catch_warnings():

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from regun.code import code_digest
 from regun.errors import RegunError, SettingsError
+from regun.hashing import code_digest
 from regun.models import ModelSpec, build_model, models_help
-from regun.models.catalogue import CATALOGUE
+from regun.models.registry import CATALOGUE
 from regun.settings import parse_spec
 
 

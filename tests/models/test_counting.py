@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.methods import get_method
-from regun.models.calls import counting, logits_of
+from regun.models.forward import counting, logits_of
 from regun.training.job import Job, frozen_copy
 from toys import blobs, job_for, mlp
 

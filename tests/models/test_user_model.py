@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from regun.data.presets import PIPELINES
+from regun.artifacts.setup import default_preset, default_recipe, family_of
+from regun.data.pipelines import PIPELINES
 from regun.errors import RegunError, SettingsError
 from regun.models import Defaults, ModelSpec, build_model, defaults_of
-from regun.models.catalogue import CATALOGUE
-from regun.runs.setup import default_preset, default_recipe, family_of, read_recipe
-from regun.training.recipes import RECIPES
+from regun.models.registry import CATALOGUE
+from regun.training.recipes import RECIPES, read_recipe
 
 SIZE = (1, 4, 4)
 TEXT = """

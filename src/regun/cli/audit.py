@@ -6,36 +6,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from regun.artifacts import Artifact, Store, reading, write_file
+from regun.artifacts.audits import Audit, audit_model, before_of, risks
+from regun.artifacts.out_models import train_out_models
+from regun.artifacts.relearnings import Relearning, relearn_models
+from regun.artifacts.setup import Setup, read_request
+from regun.artifacts.shadows import audit_by_shadows
+from regun.artifacts.trainings import import_model, import_state, input_shape
+from regun.artifacts.unlearnings import Unlearning, stored_splits
+from regun.auditing import AttackResult, Evaluation, risk_rows
+from regun.auditing.durability import Relearned, with_relearning
 from regun.cli.arguments import WRONG
 from regun.cli.options import Place, Problems, load, open_place, read_setup, retrained_models, setup_of, splits_of
 from regun.cli.terminal import Display, emit
 from regun.data.examples import Data
 from regun.errors import AuditError, RegunError
-from regun.evaluate import AttackResult, Evaluation, risk_rows
-from regun.evaluate.relearning import Relearned, with_relearning
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model
 from regun.plugins import trusted_name
-from regun.runs.audit import Audit, audit_model, before_of, risks
-from regun.runs.outs import short_outs
-from regun.runs.relearn import Relearning, relearn_models
-from regun.runs.setup import Setup, read_request
-from regun.runs.shadows import audit_by_shadows
-from regun.runs.training import import_model, import_state, input_shape
-from regun.runs.unlearning import Unlearning, stored_splits
-from regun.show.audited import audit_text, relearning_text, shadows_text
-from regun.show.numbers import many
-from regun.show.text import csv_of
+from regun.render.audit_text import audit_text, relearning_text, shadows_text
+from regun.render.numbers import many
+from regun.render.tables import csv_of
 from regun.splits import Reserve, Splits
-from regun.store import Artefact, Store, reading, write_file
 
 
 @dataclass(frozen=True)
 class Subject:
     """The model to judge, if the store has it; the one it came from, if that is known; their data, model and split."""
 
-    found: Artefact | None
-    base: Artefact | None
+    found: Artifact | None
+    base: Artifact | None
     setup: Setup
 
 
@@ -114,7 +114,7 @@ def _forgotten(args: argparse.Namespace, subject: Subject, data: Data, kept: Res
     return splits_of(read_request(request), subject.base, subject.setup, data, kept, place)
 
 
-def _outside_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artefact:
+def _outside_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artifact:
     """A model that is not in the store: a safetensors file, or what a function of the user's returns."""
     about = setup.about()
     if text.endswith(".safetensors"):
@@ -128,14 +128,14 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",")) if text else None
 
 
-def _with_outs(audit: Audit, count: int, base: Artefact | None, place: Place) -> Audit:
+def _with_outs(audit: Audit, count: int, base: Artifact | None, place: Place) -> Audit:
     """The audit with short trainings on the retain set, which stand in for retrained models."""
     if base is None:
         raise AuditError("--out-models trains as the base was trained; name it with --base.")
     what = "on the retain set, for models that never saw the forgotten examples"
     place.display.note(f"{many(count, 'short training')} {what}")
     watch = place.display.watch()
-    outs = short_outs(base, audit.data, audit.splits, count, place.store, place.device, watch)
+    outs = train_out_models(base, audit.data, audit.splits, count, place.store, place.device, watch)
     place.display.close()
     return replace(audit, outs=outs)
 

@@ -3,31 +3,31 @@
 import argparse
 
 from regun.cli.options import use_threads
-from regun.cli.workshop import carried_out, finish, folder_of, open_workshop
-from regun.study import Workshop
+from regun.cli.workshop import carried_out, finish, folder_of, open_context
+from regun.experiments.study import StudyContext
 
 
 def run(args: argparse.Namespace) -> int:
     """The study `digits`, with what to do next."""
-    shop = open_workshop(args)
-    out = folder_of(args, shop)
+    ctx = open_context(args)
+    out = folder_of(args, ctx)
     use_threads(args.threads)
-    ran = carried_out(args, shop, out)
+    ran = carried_out(args, ctx, out)
     if not args.json:
-        sizes = shop.plan.sizes[shop.study.forget[0]]
+        sizes = ctx.plan.sizes[ctx.study.forget[0]]
         print(
             f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How "
             f"far is each method from a model that never saw them (Retrain)?\n"
         )
-    code = finish(shop, ran, out, as_json=args.json)
+    code = finish(ctx, ran, out, as_json=args.json)
     if not args.json:
-        _next(shop, args.store)
+        _next(ctx, args.store)
     return code
 
 
-def _next(shop: Workshop, store: str) -> None:
-    task = next(task for task in shop.plan.tasks.values() if task.kind == "unlearn")
-    model = shop.model(task.id)
+def _next(ctx: StudyContext, store: str) -> None:
+    task = next(task for task in ctx.plan.tasks.values() if task.kind == "unlearn")
+    model = ctx.model(task.id)
     key = model.key[:12] if model else "KEY"
     lines = {
         f"regun audit {key} --store {store}": "every number with its interval and meaning",

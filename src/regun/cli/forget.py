@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, said, whole
 from regun.errors import SettingsError
-from regun.show.numbers import fixed, interval, many, names
-from regun.show.text import plain, table
+from regun.render.numbers import fixed, interval, many, names
+from regun.render.tables import plain, table
 
 if TYPE_CHECKING:
     from regun.cli.terminal import Display
-    from regun.requests import Asked, Done, Options, Plan, Project
+    from regun.deletion import DeletionRequest, Done, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
@@ -103,11 +103,11 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from regun.cli.options import Problems, use_threads
     from regun.cli.terminal import Display, emit, heard
-    from regun.requests import forget, prepare, read_asked, refuse_unknown
+    from regun.deletion import check_unknown, forget, prepare, read_request_file
 
     problems = Problems()
     texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
-    asked = problems.attempt(lambda: read_asked(Path(args.ids)).filled(*texts))
+    asked = problems.attempt(lambda: read_request_file(Path(args.ids)).filled(*texts))
     options = problems.attempt(lambda: _options(args))
     problems.attempt(lambda: use_threads(args.threads))
     display = Display("forget", args.quiet)
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         plan = prepare(project, asked, Path(args.out), options)
         emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, asked)
-        refuse_unknown(plan, asked)
+        check_unknown(plan, asked)
         return 0
     with heard(display):
         done = forget(
@@ -138,9 +138,9 @@ def run(args: argparse.Namespace) -> int:
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     """The project of --project, or the one a model of the store makes with --base."""
+    from regun.artifacts.setup import family_of
     from regun.cli.options import find_base, load, open_store, read_device, setup_of
-    from regun.requests import load_project, stored_project
-    from regun.runs.setup import family_of
+    from regun.deletion import load_project, stored_project
 
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
@@ -161,7 +161,7 @@ def path_of(text: str | None) -> Path | None:
 
 
 def _options(args: argparse.Namespace) -> "Options":
-    from regun.requests import Options, read_naming
+    from regun.deletion import Options, read_pseudonyms
 
     if not args.out:
         raise SettingsError(["--out is empty; name a folder."])
@@ -172,7 +172,7 @@ def _options(args: argparse.Namespace) -> "Options":
         seed=args.seed,
         bootstrap=args.bootstrap,
         sign=path_of(args.sign),
-        naming=read_naming(path_of(args.salt)),
+        naming=read_pseudonyms(path_of(args.salt)),
         witness=path_of(args.witness),
         into_existing=args.into_existing,
         ignore_unknown=args.ignore_unknown,
@@ -189,14 +189,14 @@ def _print_note(note: str, display: "Display") -> None:
     print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
-def _print_plan(plan: "Plan", asked: "Asked", args: argparse.Namespace) -> None:
+def _print_plan(plan: "Plan", asked: "DeletionRequest", args: argparse.Namespace) -> None:
     """What is about to happen, before it does; on standard error where the result is JSON."""
     if not args.quiet:
         print("\n".join(_plan_lines(plan, asked)), file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
-def _plan_lines(plan: "Plan", asked: "Asked") -> list[str]:
-    from regun.requests.plan import few
+def _plan_lines(plan: "Plan", asked: "DeletionRequest") -> list[str]:
+    from regun.deletion.plan import few
 
     matched = plan.matched
     wanted = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
@@ -217,7 +217,7 @@ def _plan_lines(plan: "Plan", asked: "Asked") -> list[str]:
     return [*lines, f"  judged with {plan.judging}"] if plan.judging else lines
 
 
-def _print_dry(plan: "Plan", asked: "Asked") -> None:
+def _print_dry(plan: "Plan", asked: "DeletionRequest") -> None:
     print("\n".join(_plan_lines(plan, asked)))
     if plan.copies:
         print(f"  {plan.about_copies}")
@@ -306,11 +306,11 @@ def _next_step(done: "Done", receipt: dict[str, Any]) -> str:
     """What can be done about a model that was not taken."""
     last, copies = receipt["method"]["attempts"][-1], done.plan.all_copies
     untold = "" if done.status == "rejected" else f"; {TAKE_IT}"
-    if copies and last["trained_anew"]:
+    if copies and last["from_scratch"]:
         return f"add the ids of the copies (see the warning) to the request, or take them out of train{untold}"
     if untold:
         return f"{RETRAIN}{untold}"
-    if last["trained_anew"]:
+    if last["from_scratch"]:
         return (
             "the model was trained anew, so more forgetting is not what it lacks: train it better "
             "(--method retrain,epochs=...,lr=...), or ask for less by --accept"
@@ -321,8 +321,8 @@ def _next_step(done: "Done", receipt: dict[str, Any]) -> str:
 
 def _print_numbers(scope: dict[str, Any]) -> None:
     """Accuracies and attacks before and after, and how to read them."""
-    from regun.evaluate import describe
-    from regun.show.receipt import how_to_read
+    from regun.auditing import describe
+    from regun.deletion.receipt_page import how_to_read
 
     before, after = scope["before"]["numbers"], scope["after"]["numbers"]
     shown = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}

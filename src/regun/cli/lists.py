@@ -5,11 +5,11 @@ import dataclasses
 from typing import Any
 
 from regun.cli.terminal import emit
-from regun.data.catalogue import DataSettings, data_help
+from regun.data.registry import DataSettings, data_help
 from regun.methods import Choice, Method, Range, get_method, method_names
 from regun.models import models_help
+from regun.render.tables import table
 from regun.settings import Settings, to_json
-from regun.show.text import table
 from regun.training.recipes import RECIPES, Recipe
 
 

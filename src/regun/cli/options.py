@@ -10,15 +10,10 @@ from typing import TypeVar
 
 import torch
 
-from regun.cli.terminal import Display
-from regun.data.catalogue import pipeline
-from regun.data.examples import Data
-from regun.errors import RegunError, SettingsError
-from regun.plugins import is_code
-from regun.runs.choices import Selection
-from regun.runs.given import usable_device
-from regun.runs.selection import resolve
-from regun.runs.setup import (
+from regun.artifacts import Artifact, Store, reading
+from regun.artifacts.ranking import Selection
+from regun.artifacts.selection import resolve
+from regun.artifacts.setup import (
     Setup,
     checked_model,
     default_model,
@@ -26,14 +21,19 @@ from regun.runs.setup import (
     default_recipe,
     read_budget,
     read_data,
-    read_recipe,
     read_request,
 )
-from regun.runs.training import Training, find_retrained, import_model
+from regun.artifacts.trainings import Training, find_retrained, import_model
+from regun.cli.terminal import Display
+from regun.data.examples import Data
+from regun.data.registry import pipeline
+from regun.errors import RegunError, SettingsError
+from regun.inputs import usable_device
+from regun.plugins import is_code
 from regun.settings import parse_spec
 from regun.splits import Request, Reserve, Splits, make_splits
-from regun.store import Artefact, Store, reading
 from regun.training.job import Budget
+from regun.training.recipes import read_recipe
 
 T = TypeVar("T")
 
@@ -123,16 +123,16 @@ def read_setup(args: argparse.Namespace) -> Setup:
     )
 
 
-def setup_of(artefact: Artefact, args: argparse.Namespace) -> Setup:
+def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
     """What a model of the store is about; --data-dir and --augment may differ, and code must be named to be run."""
-    with reading(artefact):
-        of_code = {"model": artefact.inputs["model"]["name"], "data": artefact.info["data_name"]}
+    with reading(artifact):
+        of_code = {"model": artifact.inputs["model"]["name"], "data": artifact.info["data_name"]}
         settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
         said = sorted(name for name in settled if getattr(args, name) not in (None, False))
         if not said:
-            return Setup.of(artefact, data_dir=args.data_dir, augment=args.augment)
+            return Setup.of(artifact, data_dir=args.data_dir, augment=args.augment)
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
-    raise SettingsError([f"{flags}: the model {artefact.key[:12]} of the store settles this itself; leave it out."])
+    raise SettingsError([f"{flags}: the model {artifact.key[:12]} of the store settles this itself; leave it out."])
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,13 @@ class Start:
     """What unlearning starts from, checked but not yet loaded; `base` is None where --base is a file of weights."""
 
     place: Place
-    base: Artefact | None
+    base: Artifact | None
     setup: Setup
     request: Request | Selection
     budget: Budget | None
-    teacher: Artefact | None
+    teacher: Artifact | None
 
-    def load(self, file: str) -> tuple[Artefact, Data, Splits]:
+    def load(self, file: str) -> tuple[Artifact, Data, Splits]:
         """The base, which may come from `file`, the data, and who forgets and retains what."""
         setup, store = self.setup, self.place.store
         data, kept = load(setup, self.place.display)
@@ -166,7 +166,7 @@ def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Star
     return Start(place, *origin, request or read_request("0.1"), budget, teacher)  # with a problem nothing will start
 
 
-def _origin(args: argparse.Namespace, store: Store) -> tuple[Artefact | None, Setup]:
+def _origin(args: argparse.Namespace, store: Store) -> tuple[Artifact | None, Setup]:
     """A model of the store with the setup it was trained with, or none and what else is said."""
     if args.base.endswith(".safetensors"):
         return None, read_setup(args)
@@ -174,7 +174,7 @@ def _origin(args: argparse.Namespace, store: Store) -> tuple[Artefact | None, Se
     return found, setup_of(found, args)
 
 
-def find_base(text: str, store: Store) -> Artefact:
+def find_base(text: str, store: Store) -> Artifact:
     """A trained model of the store."""
     if os.path.isfile(text):  # unlike Path, it takes a text that can be no name for none
         raise RegunError(
@@ -191,8 +191,8 @@ def find_base(text: str, store: Store) -> Artefact:
 
 
 def retrained_models(
-    args: argparse.Namespace, base: Artefact | None, splits: Splits, store: Store, target: Artefact | None = None
-) -> tuple[Artefact | None, tuple[Artefact, ...]]:
+    args: argparse.Namespace, base: Artifact | None, splits: Splits, store: Store, target: Artifact | None = None
+) -> tuple[Artifact | None, tuple[Artifact, ...]]:
     """Retrain and the references: those named, or those of the store that were trained like the base on the retain set.
 
     The `target`, which they are to judge, is none of them.
@@ -214,11 +214,11 @@ def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
 
 
 def splits_of(
-    asked: Request | Selection, base: Artefact | None, setup: Setup, data: Data, kept: Reserve, place: Place
+    asked: Request | Selection, base: Artifact | None, setup: Setup, data: Data, kept: Reserve, place: Place
 ) -> Splits:
     """The splits of a request; models that must answer it first are found in the store, or trained."""
     if base is not None and "recipe" not in base.inputs:
-        by: Training | Artefact = base
+        by: Training | Artifact = base
     elif base is not None:
         by = Training.of(base, data, trained_on=kept.base, seed=setup.split_seed)
     else:

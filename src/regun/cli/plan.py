@@ -4,36 +4,36 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from regun.artifacts.ranking import Selection
+from regun.artifacts.setup import read_request
 from regun.cli.options import use_threads
 from regun.cli.terminal import emit
-from regun.cli.workshop import chosen, open_workshop
-from regun.data.catalogue import data_set, takes_root
+from regun.cli.workshop import chosen, open_context
+from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError
-from regun.runs.choices import Selection
-from regun.runs.setup import read_request
+from regun.experiments.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
+from regun.experiments.study.forget_sets import request_label
+from regun.experiments.study.planning import StudyPlan, labels_of_size, plan_study
+from regun.experiments.study.spec import Study
+from regun.experiments.study.tasks import Unlearn
+from regun.render.numbers import duration
+from regun.render.tables import table
 from regun.settings import parse_spec
-from regun.show.numbers import duration
-from regun.show.text import table
 from regun.splits import Request
-from regun.study.asked import request_label
-from regun.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
-from regun.study.plan import StudyPlan, labels_of_size, plan_study
-from regun.study.spec import Study
-from regun.study.tasks import Unlearn
 
 
 def run(args: argparse.Namespace) -> int:
     """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
     study = chosen(args)
-    shop = open_workshop(args, study) if _data_are_here(args, study) else None
-    found = shop.plan if shop else _plan_without_data(study)
-    done = {task.id for task in found.tasks.values() if shop.done(task)} if shop else set[str]()
-    speed = remembered_speed(study, shop.store) if shop else None
-    if shop and args.probe:
+    ctx = open_context(args, study) if _data_are_here(args, study) else None
+    found = ctx.plan if ctx else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if ctx.done(task)} if ctx else set[str]()
+    speed = remembered_speed(study, ctx.store) if ctx else None
+    if ctx and args.probe:
         use_threads(args.threads or study.threads)
-        speed = measured_speed(shop)
-    here = speed_here(shop, speed) if shop and speed else None
-    result = _plan_json(found, done, here, exact=shop is not None)
+        speed = measured_speed(ctx)
+    here = speed_here(ctx, speed) if ctx and speed else None
+    result = _plan_json(found, done, here, exact=ctx is not None)
     emit(result) if args.json else _print_plan(study, result)
     return 0
 

@@ -6,19 +6,19 @@ from dataclasses import asdict
 from typing import Any
 
 from regun.cli.terminal import emit
-from regun.cli.workshop import carried_out, chosen, folder_of, open_workshop, print_failed
-from regun.show.numbers import fixed
-from regun.show.text import table
-from regun.study.collect import collect
-from regun.study.power import Power, powers, retrained_only
-from regun.study.results import Results
+from regun.cli.workshop import carried_out, chosen, folder_of, open_context, print_failed
+from regun.experiments.study.collect import collect
+from regun.experiments.study.power import Power, powers, retrained_only
+from regun.experiments.study.results import Results
+from regun.render.numbers import fixed
+from regun.render.tables import table
 
 
 def run(args: argparse.Namespace) -> int:
     """Base, Retrain and references of a study, and whether methods can be told apart by them."""
-    shop = open_workshop(args, retrained_only(chosen(args)))
-    ran = carried_out(args, shop, folder_of(args, shop))
-    results = collect(shop, ran.failed)
+    ctx = open_context(args, retrained_only(chosen(args)))
+    ran = carried_out(args, ctx, folder_of(args, ctx))
+    results = collect(ctx, ran.failed)
     found = powers(results)
     emit(_json(results, found, ran.failed)) if args.json else _print(results, found, ran.failed)
     return 1 if ran.failed or results.missing else 0

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from regun.show.numbers import duration
-from regun.study.plan import StudyPlan
+from regun.experiments.study.planning import StudyPlan
+from regun.render.numbers import duration
 
 
 class StudyProgress:

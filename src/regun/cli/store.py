@@ -3,23 +3,23 @@
 import argparse
 import sys
 
+from regun.artifacts import Store
 from regun.cli.arguments import FAILED
 from regun.cli.terminal import emit
-from regun.show.numbers import many
-from regun.show.text import plain, table
-from regun.store import Store
+from regun.render.numbers import many
+from regun.render.tables import plain, table
 
 
 def list_all(args: argparse.Namespace) -> int:
     damaged: list[str] = []
-    artefacts = Store.existing(args.store, on_damage=damaged.append).artefacts()
+    artifacts = Store.existing(args.store, on_damage=damaged.append).artifacts()
     if args.json:
-        emit([{"key": a.key, "kind": a.kind, "created": a.manifest["created"], "info": a.info} for a in artefacts])
-    elif artefacts:
+        emit([{"key": a.key, "kind": a.kind, "created": a.manifest["created"], "info": a.info} for a in artifacts])
+    elif artifacts:
         facts = ("role", "data_name", "examples")
         rows = [
             [a.key[:12], a.kind, *(str(a.info.get(fact, "")) for fact in facts), a.manifest["created"][:19]]
-            for a in artefacts
+            for a in artifacts
         ]
         print(table(["key", "kind", "role", "data", "examples", "created"], rows))
     elif not damaged:
@@ -41,7 +41,7 @@ def verify(args: argparse.Namespace) -> int:
     else:
         for problem in findings.problems:
             print(f"DAMAGED  {plain(problem)}")
-        print(f"{many(findings.checked, 'artefact')} checked, {len(findings.problems)} damaged.")
+        print(f"{many(findings.checked, 'artifact')} checked, {len(findings.problems)} damaged.")
     return FAILED if findings.problems else 0
 
 

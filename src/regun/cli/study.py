@@ -5,16 +5,16 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+from regun.artifacts import Store
 from regun.cli.terminal import emit, write
-from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_workshop, shown_with
-from regun.show.formats import render
-from regun.show.text import table
-from regun.store import Store
-from regun.study import builtin_names, read_study
-from regun.study.asked import request_label
-from regun.study.collect import collect
-from regun.study.paper import paper_numbers
-from regun.study.resolved import as_comments, resolved, without_comments
+from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_context, shown_with
+from regun.experiments.report.formats import render
+from regun.experiments.study import builtin_names, read_study
+from regun.experiments.study.collect import collect
+from regun.experiments.study.forget_sets import request_label
+from regun.experiments.study.paper import paper_numbers
+from regun.experiments.study.resolved import as_comments, resolved, without_comments
+from regun.render.tables import table
 
 
 def list_studies(args: argparse.Namespace) -> int:
@@ -39,16 +39,20 @@ def show(args: argparse.Namespace) -> int:
         emit({**study.to_json(), "resolved": resolved(study)})
         return 0
     own = args.study not in builtin_names()
-    path = Path(args.study).expanduser() if own else resources.files("regun.study") / "builtin" / f"{args.study}.toml"
+    path = (
+        Path(args.study).expanduser()
+        if own
+        else resources.files("regun.experiments.study") / "builtin" / f"{args.study}.toml"
+    )
     print(f"{without_comments(path.read_text()).rstrip()}\n\n{as_comments(study)}", end="")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 unless everything is there."""
-    shop = open_workshop(args)
-    out = folder_of(args, shop)
-    return finish(shop, carried_out(args, shop, out), out, as_json=args.json)
+    ctx = open_context(args)
+    out = folder_of(args, ctx)
+    return finish(ctx, carried_out(args, ctx, out), out, as_json=args.json)
 
 
 def show_table(args: argparse.Namespace) -> int:
@@ -56,7 +60,7 @@ def show_table(args: argparse.Namespace) -> int:
     study = chosen(args)
     Store.existing(args.store)
     paper = paper_numbers(args.as_study or study.name) if args.paper else None
-    results = collect(open_workshop(args, study), paper=paper)
+    results = collect(open_context(args, study), paper=paper)
     columns = args.columns.split(",") if args.columns else None
     text = render(results, "json" if args.json else args.format, wide=args.wide, columns=columns, layout=args.layout)
     if args.file:
@@ -68,12 +72,12 @@ def show_table(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """The report of what has been made so far."""
-    from regun.show.report import build_report  # brings matplotlib, which no other action needs
+    from regun.experiments.report.page import build_report  # brings matplotlib, which no other action needs
 
     Store.existing(args.store)
-    shop = open_workshop(args)
-    results, out = collect(shop), folder_of(args, shop)
-    page = build_report(results, *shown_with(shop, results, out))
+    ctx = open_context(args)
+    results, out = collect(ctx), folder_of(args, ctx)
+    page = build_report(results, *shown_with(ctx, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
     return 0

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regun.errors import RegunError
-from regun.runs.progress import ProgressLine
-from regun.show.numbers import duration, fixed, settings_text
-from regun.show.text import plain
+from regun.progress import ProgressLine
+from regun.render.numbers import duration, fixed, settings_text
+from regun.render.tables import plain
 
 if TYPE_CHECKING:
-    from regun.runs.training import Watch
-    from regun.training.job import Epoch, Progress
-    from regun.tune import Tried
+    from regun.experiments.search import Trial
+    from regun.training.job import Callbacks, Epoch, Progress
 
 LONGEST_LINE = 2000
 """Letters of a complaint: whoever gives a name of a megabyte need not read it again."""
@@ -44,11 +43,11 @@ class Display:
         if not self.quiet:
             self.line.epoch(e)
 
-    def watch(self) -> Watch:
+    def watch(self) -> Callbacks:
         """Shows a run of the room `runs`: its epochs, its steps, and where it goes on."""
-        from regun.runs.training import Watch
+        from regun.training.job import Callbacks
 
-        return Watch(
+        return Callbacks(
             lambda epoch, _: self.epoch(epoch),
             self.progress,
             lambda epoch, step: self.note(f"going on at epoch {epoch + 1}, step {step + 1}"),
@@ -68,10 +67,10 @@ class Display:
 
         return count
 
-    def trials(self, total: int) -> Callable[[Tried], None]:
+    def trials(self, total: int) -> Callable[[Trial], None]:
         """A callback for the trials of a search, each as it ends."""
 
-        def tell(trial: Tried) -> None:
+        def tell(trial: Trial) -> None:
             state = "  DIVERGED" if trial.diverged else ""
             score, values = f"score {fixed(trial.score)}{state}", settings_text(trial.values)
             self.note(f"trial {trial.number + 1}/{total}  {score}  {values}  {duration(trial.seconds)}")
@@ -117,7 +116,7 @@ def emit(value: Any) -> None:
 
 def write(path: Path, content: str | bytes) -> Path:
     """A file that is there whole or not at all; its folder is made."""
-    from regun.store import write_file
+    from regun.artifacts import write_file
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from regun.cli.terminal import emit, write
-from regun.cli.workshop import SWEEP, carried_out, chosen, folder_of, open_workshop
+from regun.cli.workshop import SWEEP, carried_out, chosen, folder_of, open_context
 from regun.errors import RegunError, SettingsError
-from regun.show.numbers import fixed
-from regun.show.text import csv_of, table
-from regun.study import Study, Workshop
-from regun.study.collect import collect
-from regun.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
+from regun.experiments.study import Study, StudyContext
+from regun.experiments.study.collect import collect
+from regun.experiments.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
+from regun.render.numbers import fixed
+from regun.render.tables import csv_of, table
 
 
 def run(args: argparse.Namespace) -> int:
     """The sweep of w and its figure."""
-    from regun.show.files import figure_files  # brings matplotlib, which bad arguments need not wait for
+    from regun.experiments.report.files import figure_files  # brings matplotlib, which bad arguments need not wait for
 
     study = chosen(args)
     weights = _weights(args.w) if args.w else WEIGHTS
-    before = open_workshop(args, study)
+    before = open_context(args, study)
     if study.tune:
         study = _frozen(args, before)
     swept, out = before.beside(sweep(study, weights)), folder_of(args, before)
@@ -39,15 +39,15 @@ def run(args: argparse.Namespace) -> int:
     return 1 if ran.failed else 0
 
 
-def _frozen(args: argparse.Namespace, shop: Workshop) -> Study:
+def _frozen(args: argparse.Namespace, ctx: StudyContext) -> Study:
     """The study with its tuned settings, which must have been searched."""
-    waiting = [task.label for task in shop.plan.tasks.values() if task.kind == "tune" and not shop.done(task)]
+    waiting = [task.label for task in ctx.plan.tasks.values() if task.kind == "tune" and not ctx.done(task)]
     if waiting:
         raise RegunError(
             f"{len(waiting)} searches of this study are not over (the first is {waiting[0]}); "
             f"run `regun study run {args.study}` first."
         )
-    return shop.frozen()
+    return ctx.frozen()
 
 
 def _weights(text: str) -> tuple[float, ...]:

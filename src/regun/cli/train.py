@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from regun.artifacts import Artifact
+from regun.artifacts.audits import cached_predictions
+from regun.artifacts.setup import read_request
+from regun.artifacts.trainings import Training, train_model
+from regun.auditing.metrics import accuracy
 from regun.cli.arguments import WRONG
 from regun.cli.options import Place, Problems, load, open_place, read_setup, splits_of
 from regun.cli.terminal import emit
 from regun.data.examples import Examples, Indices
 from regun.errors import NotFiniteError
-from regun.evaluate.metrics import accuracy
-from regun.runs.audit import cached_signals
-from regun.runs.setup import read_request
-from regun.runs.training import Training, train_model
-from regun.show.numbers import duration, fixed, many
-from regun.show.text import table
-from regun.store import Artefact
+from regun.render.numbers import duration, fixed, many
+from regun.render.tables import table
 from regun.training.job import Budget
 
 
@@ -39,17 +39,17 @@ def run(args: argparse.Namespace) -> int:
     store, device = place.store, place.device
     known = store.has("model", store.key("model", training.inputs(device)))
     about = {"role": "base" if request is None else "retrain", "without": args.without, **setup.about()}
-    artefact = train_model(training, store, device, about=about, watch=place.display.watch())
+    artifact = train_model(training, store, device, about=about, watch=place.display.watch())
     place.display.close()
     parts = {"train": (data.train, training.trained_on), "val": (data.train, kept.val), "test": (data.test, None)}
-    accuracies = accuracies_of(artefact, parts, place) if budget is None else {}
-    result = _summary(artefact, known, accuracies)
+    accuracies = accuracies_of(artifact, parts, place) if budget is None else {}
+    result = _summary(artifact, known, accuracies)
     emit(result) if args.json else _print(result)
     return 0
 
 
 def accuracies_of(
-    model: Artefact, parts: Mapping[str, tuple[Examples, Indices | None]], place: Place
+    model: Artifact, parts: Mapping[str, tuple[Examples, Indices | None]], place: Place
 ) -> dict[str, float | None]:
     """Accuracies by part (all examples where no indices are named); None where the answers are not finite."""
     found: dict[str, float | None] = {}
@@ -57,7 +57,7 @@ def accuracies_of(
         rows = np.arange(len(examples.labels)) if indices is None else indices
         if len(rows):
             try:
-                found[name] = accuracy(cached_signals(model, examples, rows, place.store, place.device))
+                found[name] = accuracy(cached_predictions(model, examples, rows, place.store, place.device))
             except NotFiniteError:
                 found[name] = None
     return found
@@ -68,15 +68,15 @@ def accuracy_text(value: float | None) -> str:
     return fixed(math.nan if value is None else value)
 
 
-def _summary(artefact: Artefact, known: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
+def _summary(artifact: Artifact, known: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
     """What a trained model is, what it cost and where it lies."""
     return {
-        "key": artefact.key,
-        "path": str(artefact.path),
+        "key": artifact.key,
+        "path": str(artifact.path),
         "found": known,
-        "model": artefact.inputs["model"]["name"],
-        "data": artefact.info["data_name"],
-        **{name: artefact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
+        "model": artifact.inputs["model"]["name"],
+        "data": artifact.info["data_name"],
+        **{name: artifact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
         "accuracy": accuracies,
     }
 

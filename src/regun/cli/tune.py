@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regun.artifacts.setup import family_of
+from regun.artifacts.unlearnings import Unlearning
 from regun.cli.arguments import WRONG, same_place
 from regun.cli.options import Problems, Start, read_start, retrained_models
 from regun.cli.terminal import Display, emit, write
 from regun.errors import SettingsError
+from regun.experiments.report.search_page import HEAD, summary_rows, tuning_files
+from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, check_objective, need_optuna, search
+from regun.experiments.search.settings_file import method_name
 from regun.methods import Method, method_names, read_method
-from regun.runs.setup import family_of
-from regun.runs.training import Watch
-from regun.runs.unlearning import Unlearning
+from regun.render.numbers import fixed
+from regun.render.tables import table
 from regun.settings import parse_spec
-from regun.show.numbers import fixed
-from regun.show.text import table
-from regun.show.tuning import HEAD, summary_rows, tuning_files
-from regun.tune import OBJECTIVES, Search, Space, Tuned, check_objective, need_optuna, search
-from regun.tune.settings_file import method_name
+from regun.training.job import Callbacks
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ def _about(args: argparse.Namespace, search: Search) -> str:
     return f"{what}. {oracle}. {where}. Test data are not used."
 
 
-def _search(args: argparse.Namespace, name: str, wanted: Search, start: Start) -> Tuned:
+def _search(args: argparse.Namespace, name: str, wanted: Search, start: Start) -> SearchResult:
     display = Display(f"tune {name}", args.quiet)
     running = display if display.live else Display(display.title, args.quiet)  # keeps its own pace in a log
     about = {**start.setup.about(), "request": args.forget, "split_digest": wanted.run.splits.digest}
-    watch, tell = Watch(on_progress=running.progress), display.trials(wanted.wanted)
+    watch, tell = Callbacks(on_progress=running.progress), display.trials(wanted.wanted)
     tuned = search(wanted, start.place.store, start.place.device, about=about, watch=watch, on_trial=tell)
     note = f"; {tuned.note}" if tuned.note else ""
     display.note(f"best {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}{note}")
@@ -155,7 +155,7 @@ def _search(args: argparse.Namespace, name: str, wanted: Search, start: Start) -
 
 
 def _json(
-    args: argparse.Namespace, search: Search, about: str, found: Mapping[str, Tuned], files: list[Path]
+    args: argparse.Namespace, search: Search, about: str, found: Mapping[str, SearchResult], files: list[Path]
 ) -> dict[str, Any]:
     return {
         "about": about,
@@ -169,7 +169,7 @@ def _json(
     }
 
 
-def _print(found: Mapping[str, Tuned], about: str, args: argparse.Namespace, files: list[Path]) -> None:
+def _print(found: Mapping[str, SearchResult], about: str, args: argparse.Namespace, files: list[Path]) -> None:
     print(f"{about}\n")
     print(table(HEAD, summary_rows(found)))
     print(f"\nScore: {OBJECTIVES[args.objective]}. In points; good is 0.")

@@ -4,21 +4,21 @@ import argparse
 from pathlib import Path
 from typing import Any, cast
 
+from regun.artifacts import Artifact, write_weights
+from regun.artifacts.setup import Setup, family_of
+from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli.arguments import WRONG, same_place
 from regun.cli.options import Place, Problems, read_start
 from regun.cli.terminal import emit, heard
 from regun.cli.train import accuracies_of, accuracy_text
 from regun.data.examples import Data
 from regun.errors import RegunError
+from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, need_optuna, search, searchable
+from regun.experiments.search.settings_file import read_settings, settings_for
 from regun.methods import Method, read_method
-from regun.runs.setup import Setup, family_of
-from regun.runs.unlearning import Unlearning, unlearn_model
+from regun.render.numbers import duration, fixed, many, settings_text
+from regun.render.tables import table
 from regun.settings import parse_spec
-from regun.show.numbers import duration, fixed, many, settings_text
-from regun.show.text import table
-from regun.store import Artefact, write_weights
-from regun.tune import OBJECTIVES, Search, Space, Tuned, need_optuna, search, searchable
-from regun.tune.settings_file import read_settings, settings_for
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
     )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
     with heard(place.display):
-        artefact, tuning = _made(args, wanted, space, about, place)
+        artifact, tuning = _made(args, wanted, space, about, place)
     place.display.close()
     if args.out:
-        write_weights(Path(args.out), artefact.tensors("weights"))
-    result = _summary(wanted, artefact, data, place)
+        write_weights(Path(args.out), artifact.tensors("weights"))
+    result = _summary(wanted, artifact, data, place)
     if tuning is not None:
         result["tuning"] = tuning.to_json()
     emit(result) if args.json else _print(result, setup, tuning, same_place(args))
@@ -74,7 +74,7 @@ def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: 
 
 def _made(
     args: argparse.Namespace, wanted: Unlearning, space: Space | None, about: dict[str, Any], place: Place
-) -> tuple[Artefact, Tuned | None]:
+) -> tuple[Artifact, SearchResult | None]:
     """The unlearned model and, with --tune, the search whose best it is."""
     store, device, watch = place.store, place.device, place.display.watch()
     if space is None:
@@ -87,7 +87,7 @@ def _made(
     return store.load("model", str(found.best.model)), found
 
 
-def _summary(run: Unlearning, after: Artefact, data: Data, place: Place) -> dict[str, Any]:
+def _summary(run: Unlearning, after: Artifact, data: Data, place: Place) -> dict[str, Any]:
     """Accuracies before and after, cost, lineage."""
     splits = run.splits
     parts = {
@@ -97,7 +97,7 @@ def _summary(run: Unlearning, after: Artefact, data: Data, place: Place) -> dict
         "test": (data.test, None),
     }
     models = {"before": run.base, "after": after}
-    keys = ("method", "config", "cost", "diverged", "notes", "warnings", "trained_anew", "forgotten", "weights")
+    keys = ("method", "config", "cost", "diverged", "notes", "warnings", "from_scratch", "forgotten", "weights")
     return {
         "key": after.key,
         "path": str(after.path),
@@ -107,7 +107,7 @@ def _summary(run: Unlearning, after: Artefact, data: Data, place: Place) -> dict
     }
 
 
-def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None, place: str) -> None:
+def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, place: str) -> None:
     cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     if tuning is not None:
         _print_trials(tuning)
@@ -129,7 +129,7 @@ def _print(result: dict[str, Any], setup: Setup, tuning: Tuned | None, place: st
     print(f"next  regun audit {result['key'][:12]}{place}")
 
 
-def _print_trials(tuning: Tuned) -> None:
+def _print_trials(tuning: SearchResult) -> None:
     rows = [
         [
             str(t.number),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from regun.cli.arguments import Commands, add_machine, command
 from regun.cli.forget import add_project, path_of, read_project
 from regun.errors import SettingsError
-from regun.show.numbers import many
-from regun.show.text import plain
+from regun.render.numbers import many
+from regun.render.tables import plain
 
 if TYPE_CHECKING:
-    from regun.requests import Check
+    from regun.deletion import Check
 
 WORDS = {True: "ok     ", False: "CHANGED", None: "-      "}
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
-    from regun.requests import verify_folder
+    from regun.deletion import verify_folder
 
     if args.project is not None or args.base is not None or args.alone:
         raise SettingsError([f"{args.receipt} is a folder; --project, --base and --alone go with one receipt.json."])
@@ -60,7 +60,7 @@ def _folder(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
 
 def _receipt(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
     from regun.cli.terminal import Display
-    from regun.requests import Check, read_naming, verify_audit, verify_receipt
+    from regun.deletion import Check, read_pseudonyms, verify_audit, verify_receipt
 
     path = Path(args.receipt)
     if args.expect is not None or args.witness is not None:
@@ -73,7 +73,7 @@ def _receipt(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
         yield "data", [Check("audit", None, "not done again: the receipt itself is not intact")]
         return
     project = read_project(args, Display("verify", args.quiet))
-    yield "data", verify_audit(path, project, read_naming(path_of(args.salt)))
+    yield "data", verify_audit(path, project, read_pseudonyms(path_of(args.salt)))
 
 
 def _printed(found: "Iterable[tuple[str, list[Check]]]") -> int:

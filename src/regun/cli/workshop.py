@@ -8,24 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regun.artifacts.setup import split_requests
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import write
 from regun.errors import SettingsError
-from regun.runs.setup import split_requests
-from regun.show.formats import render
-from regun.study import Results, Study, Workplace, Workshop
-from regun.study.asked import request_label
-from regun.study.closeup import Closeup
-from regun.study.collect import closeup, collect, searches
-from regun.study.engines import Engine, InProcess, Processes
-from regun.study.on_ray import OnRay
-from regun.study.reading import read_study, refuse_bad
-from regun.study.run import Ran, carry_out
-from regun.study.tracking import Tracking, open_trackers
-from regun.study.tradeoff import TradeOff, sweep, tradeoffs
-from regun.tune import Tuned
-from regun.tune.settings_file import format_settings
+from regun.experiments.report.formats import render
+from regun.experiments.search import SearchResult
+from regun.experiments.search.settings_file import format_settings
+from regun.experiments.study import Location, Results, Study, StudyContext
+from regun.experiments.study.collect import closeup, collect, searches
+from regun.experiments.study.details import RowDetails
+from regun.experiments.study.execute import Ran, execute
+from regun.experiments.study.executors import Executor, InProcess, Processes
+from regun.experiments.study.forget_sets import request_label
+from regun.experiments.study.parse import check_bad, read_study
+from regun.experiments.study.ray_executor import RayExecutor
+from regun.experiments.study.tracking import Tracking, open_trackers
+from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
 
 SWEEP = "sweep.json"
 """In a study's folder: which weights `regun tradeoff` has swept."""
@@ -40,48 +40,48 @@ def chosen(args: argparse.Namespace) -> Study:
     if args.forget:
         texts = split_requests(args.forget)
         study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
-    problems.attempt(lambda: refuse_bad(study))
+    problems.attempt(lambda: check_bad(study))
     problems.stop_if_any()
     return study
 
 
-def open_workshop(args: argparse.Namespace, study: Study | None = None) -> Workshop:
+def open_context(args: argparse.Namespace, study: Study | None = None) -> StudyContext:
     """The study (default: the chosen one) with data, store and device as the arguments name them."""
     wanted, device = study or chosen(args), read_device(args.device)
-    place = Workplace(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
-    return Workshop(wanted, place)
+    place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
+    return StudyContext(wanted, place)
 
 
-def folder_of(args: argparse.Namespace, shop: Workshop) -> Path:
+def folder_of(args: argparse.Namespace, ctx: StudyContext) -> Path:
     """Where the study's files go; those of a part, as --seeds and --forget choose it, do not replace the whole's."""
     if args.folder:
         return Path(args.folder)
     part = "".join(f"-{name}-{text}" for name in ("seeds", "forget") if (text := getattr(args, name)))
-    return Path(args.store) / "studies" / (shop.study.name + re.sub(r"[^\w.-]+", "_", part))
+    return Path(args.store) / "studies" / (ctx.study.name + re.sub(r"[^\w.-]+", "_", part))
 
 
-def carried_out(args: argparse.Namespace, shop: Workshop, out: Path) -> Ran:
+def carried_out(args: argparse.Namespace, ctx: StudyContext, out: Path) -> Ran:
     """Run the study on the engine of the arguments, with progress for people and its numbers streaming to `out`."""
-    engine = _engine(args, shop)
+    engine = _engine(args, ctx)
     names = args.track.split(",") if args.track else ()
-    tracking = Tracking(shop, out, open_trackers(names, shop.study.name, out))
-    progress = StudyProgress(shop.plan, quiet=args.quiet)
+    tracking = Tracking(ctx, out, open_trackers(names, ctx.study.name, out))
+    progress = StudyProgress(ctx.plan, quiet=args.quiet)
 
     def listen(event: Mapping[str, Any]) -> None:
         tracking(event)
         progress(event)
 
     try:
-        return carry_out(shop, engine, listen)
+        return execute(ctx, engine, listen)
     finally:
         tracking.close()
         progress.close()
 
 
-def finish(shop: Workshop, ran: Ran, out: Path, *, as_json: bool) -> int:
+def finish(ctx: StudyContext, ran: Ran, out: Path, *, as_json: bool) -> int:
     """Write everything, show the table, and say whether the study is whole."""
-    results = collect(shop, ran.failed)
-    paths = write_all(shop, results, out)
+    results = collect(ctx, ran.failed)
+    paths = write_all(ctx, results, out)
     if as_json:
         print(render(results, "json"), end="")
     else:
@@ -97,39 +97,39 @@ def print_failed(failed: Mapping[str, str]) -> None:
         print(f"FAILED {task}: {reason}")
 
 
-def write_all(shop: Workshop, results: Results, out: Path) -> list[Path]:
+def write_all(ctx: StudyContext, results: Results, out: Path) -> list[Path]:
     """Report, tables, figures and, if the study tuned, the settings found; the report first."""
-    from regun.show.files import study_files  # brings matplotlib, which plans and tables do not need
+    from regun.experiments.report.files import study_files  # brings matplotlib, which plans and tables do not need
 
-    files = study_files(results, *shown_with(shop, results, out))
-    if shop.study.tune:
-        files["tuned.toml"] = format_settings(shop.frozen().settings).encode()
+    files = study_files(results, *shown_with(ctx, results, out))
+    if ctx.study.tune:
+        files["tuned.toml"] = format_settings(ctx.frozen().settings).encode()
     return [write(out / name, content) for name, content in files.items()]
 
 
 def shown_with(
-    shop: Workshop, results: Results, out: Path
-) -> tuple[list[Closeup], list[TradeOff], list[tuple[str, Mapping[str, Tuned]]]]:
+    ctx: StudyContext, results: Results, out: Path
+) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
     """What the report shows besides results: close-ups, trade-offs (those of an earlier sweep, if whole), searches."""
-    closeups = [found for forget in shop.study.forget if (found := closeup(shop, forget)) is not None]
-    found = [(request_label(forget), searches(shop, forget)) for forget in shop.study.forget]
-    return closeups, _swept_before(shop, out) or tradeoffs(results), [one for one in found if one[1]]
+    closeups = [found for forget in ctx.study.forget if (found := closeup(ctx, forget)) is not None]
+    found = [(request_label(forget), searches(ctx, forget)) for forget in ctx.study.forget]
+    return closeups, _swept_before(ctx, out) or tradeoffs(results), [one for one in found if one[1]]
 
 
-def _swept_before(shop: Workshop, out: Path) -> list[TradeOff]:
+def _swept_before(ctx: StudyContext, out: Path) -> list[TradeOff]:
     if not (out / SWEEP).is_file():
         return []
     weights: list[float] = json.loads((out / SWEEP).read_text())["weights"]
-    study = shop.frozen()
-    swept = shop.beside(sweep(study, weights))
+    study = ctx.frozen()
+    swept = ctx.beside(sweep(study, weights))
     done = all(swept.done(task) for task in swept.plan.tasks.values())
     return tradeoffs(collect(swept), study, weights) if done else []
 
 
-def _engine(args: argparse.Namespace, shop: Workshop) -> Engine:
-    threads = args.threads or shop.study.threads
+def _engine(args: argparse.Namespace, ctx: StudyContext) -> Executor:
+    threads = args.threads or ctx.study.threads
     if args.engine == "ray":
-        return OnRay(shop, args.address, args.workers, threads)
+        return RayExecutor(ctx, args.address, args.workers, threads)
     if args.address:
         raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
     workers = 1 if args.workers is None else int(args.workers)
@@ -139,8 +139,8 @@ def _engine(args: argparse.Namespace, shop: Workshop) -> Engine:
         raise SettingsError([f"--silence-minutes is {args.silence_minutes}; give a number above 0."])
     if workers == 1:
         use_threads(threads)
-        return InProcess(shop)
-    return Processes(shop, workers, threads, 60 * args.silence_minutes)
+        return InProcess(ctx)
+    return Processes(ctx, workers, threads, 60 * args.silence_minutes)
 
 
 def _seed(text: str) -> int:

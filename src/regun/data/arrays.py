@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
-from regun import seeds
+from regun import hashing, rng
 from regun.data.examples import (
     Batch,
     Device,
@@ -30,7 +30,7 @@ Images = npt.NDArray[np.uint8]
 
 def content_digest(images: Images, labels: Indices, num_classes: int) -> str:
     """SHA-256 of what a data set holds: pixels, labels and the number of classes."""
-    return seeds.digest([seeds.digest(images), seeds.digest(labels), num_classes])
+    return hashing.digest([hashing.digest(images), hashing.digest(labels), num_classes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +81,19 @@ class ArrayExamples(Examples):
         if augment and generator is None:
             raise DataError(
                 "fetch(augment=True) was called without a generator; augmentation is random. "
-                "Pass generator=regun.seeds.generator(seed, ...), or augment=False."
+                "Pass generator=regun.rng.generator(seed, ...), or augment=False."
             )
         index = _checked_index(indices, len(self))
         if augment and generator is not None:
             images = self._seen(index, self.pipeline.train, generator, device)
         else:
-            images = self._seen(index, self.pipeline.evaluation, seeds.generator(0), device)
+            images = self._seen(index, self.pipeline.evaluation, rng.generator(0), device)
         return Batch(self.normalise(images), torch.from_numpy(self.labels[index]).to(device), torch.from_numpy(index))
 
     def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor:
         """The evaluation view in [0, 1], float32, before normalisation: `normalise(pixels(i))` is `fetch(i).x`."""
         index = _checked_index(indices, len(self))
-        images = self._seen(index, self.pipeline.evaluation, seeds.generator(0), device)
+        images = self._seen(index, self.pipeline.evaluation, rng.generator(0), device)
         return channels_last(images.float().div_(255) if images.dtype == torch.uint8 else images.float())
 
     def normalise(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from regun.data.examples import (
     placed,
 )
 from regun.errors import DataError
-from regun.seeds import derive, isolated
+from regun.rng import derive, isolated
 
 LABEL_KEYS = ("labels", "label", "y", "target")
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
-from regun import seeds
-from regun.code import code_digest
+from regun import hashing, rng
 from regun.errors import DataError
+from regun.hashing import code_digest
 from regun.plugins import source_digest
 
 Indices = npt.NDArray[np.int64]
@@ -94,17 +94,19 @@ class Examples(ABC):
     ) -> Iterator[Batch]:
         """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
         for number, indices in enumerate(plan, start=first):
-            generator = seeds.generator(seed, number) if augment else None
+            generator = rng.generator(seed, number) if augment else None
             yield self.fetch(indices, augment=augment, generator=generator, device=device)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: inputs without augmentation, and labels."""
         inputs = [
-            seeds.digest({name: seeds.digest(t.detach().contiguous().numpy()) for name, t in named(batch.x).items()})
+            hashing.digest(
+                {name: hashing.digest(t.detach().contiguous().numpy()) for name, t in named(batch.x).items()}
+            )
             for batch in self.stream(in_order(len(self)))
         ]
-        return seeds.digest([*inputs, seeds.digest(self.labels)])
+        return hashing.digest([*inputs, hashing.digest(self.labels)])
 
     def describe_inputs(self) -> dict[str, Any]:
         """What turns stored examples into model inputs, as JSON, for the content key of a training."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regun import seeds
+from regun import hashing
 from regun.data.arrays import ArrayExamples, Images, content_digest
 from regun.data.examples import Data, Indices, InputPipeline
 from regun.errors import DataError
@@ -222,7 +222,7 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
 def _fingerprint(root: Path, listing: Listing, image_size: int | None) -> str:
     stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
     times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
-    return seeds.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
+    return hashing.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
 
 
 def _decode_into(

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from regun.data.adapt import Source, loaded_dataset
 from regun.data.arrays import ArrayExamples
 from regun.data.examples import Examples, Indices, in_order, named
+from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
 from regun.errors import DataError, unknown
@@ -28,7 +28,7 @@ Ids = Mapping[str, Sequence[Any]]
 """Set name -> one id for each of its examples."""
 
 
-def refuse_overlap(
+def check_overlap(
     sources: Mapping[str, Source],
     sets: Mapping[str, Examples],
     ids: Ids | None,

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from regun.data.examples import Batch, Device, Examples, Indices, Inputs, channels_last, renumbered
 from regun.errors import DataError
-from regun.seeds import digest
+from regun.hashing import digest
 
 
 @dataclass(frozen=True, eq=False)

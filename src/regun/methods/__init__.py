@@ -1,8 +1,8 @@
 """Unlearning methods, one file each; a file's name is the method's name."""
 
-from regun.methods._catalogue import Method, get_method, method_names, read_method, tuned_files
 from regun.methods._contract import Choice, Needs, Range, Work
-from regun.methods._told import Teacher, as_teacher
+from regun.methods._registry import Method, get_method, method_names, read_method, tuned_files
+from regun.methods._teacher_adapter import Teacher, as_teacher
 
 __all__ = [
     "Choice",

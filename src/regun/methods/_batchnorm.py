@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regun.data.examples import Indices
-from regun.models.calls import batchnorms
+from regun.models.forward import batchnorms
 from regun.training.job import Job
 
 

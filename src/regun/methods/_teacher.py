@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from regun.errors import DivergedError, RegunError
 from regun.methods._contract import Work, passes
-from regun.methods._fresh import fresh_model
-from regun.methods._parts import first_part
+from regun.methods._fresh_weights import fresh_model
+from regun.methods._subsets import first_part
 from regun.settings import setting
 from regun.training.forward import eval_logits
 from regun.training.job import Job, Step, frozen_copy

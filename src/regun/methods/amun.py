@@ -22,10 +22,10 @@ from regun.data.examples import Batch, Indices, Inputs, PixelExamples
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined
 from regun.errors import RegunError
-from regun.methods._attack import Attack, View, find
+from regun.methods._adversarial import Attack, View, find
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Ranges, Work, paired_passes, passes
 from regun.methods.finetune import retain_loss
-from regun.models.calls import logits_of
+from regun.models.forward import logits_of
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.forward import in_eval_mode

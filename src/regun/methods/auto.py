@@ -25,12 +25,12 @@ from typing import Any
 from torch import nn
 
 from regun.errors import DivergedError
-from regun.methods import _anew as anew
+from regun.methods import _from_scratch as from_scratch
+from regun.methods._baseline_comparison import LITTLE, BaselineComparison
 from regun.methods._contract import Needs, Ranges, Work, passes
-from regun.methods._distil import Balance, Distillation, distil
-from regun.methods._fresh import fresh_model, shrink_towards
+from regun.methods._distill import Balance, Distillation, distil
+from regun.methods._fresh_weights import fresh_model, shrink_towards
 from regun.methods._teacher import TeacherSettings, answers_of, taught, teacher_recipe
-from regun.methods._yardstick import LITTLE, Yardstick
 from regun.settings import check, setting, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Job, frozen_copy
@@ -110,19 +110,21 @@ def needs(config: Config) -> Needs:
 
 def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = False) -> Plan:
     """How much of everything."""
-    usual, known = recipe or replace(anew.USUAL, batch_size=anew.batch_for(retain)), recipe is not None
+    usual, known = recipe or replace(from_scratch.USUAL, batch_size=from_scratch.batch_for(retain)), recipe is not None
     retraining, whole = usual.epochs * retain, passes(usual.epochs, retain, usual.batch_size)
     each, found = config.batch_size + config.retain_batch, config.lr is None
     steps = config.steps or max(LEAST_STEPS, round(DISTILLING * config.share * retraining / each))
-    distilling = Work(steps, steps * each) + anew.trial_work(retain, config.retain_batch, len(TIMES) if found else 0)
+    distilling = Work(steps, steps * each) + from_scratch.trial_work(
+        retain, config.retain_batch, len(TIMES) if found else 0
+    )
     plan = Plan("given", retraining, Work(0, 0), distilling, steps, usual, known)
     if given:
         return plan
     if config.anew == "auto" and known and retraining <= config.short:
         return replace(plan, training="whole", teacher=whole)
-    trials = anew.trial_work(retain, usual.batch_size, 0 if known else len(anew.RATES))
-    if config.anew == "auto" and not known and anew.first_round(retain) * retain <= config.short:
-        rounds = passes(anew.most_epochs(retain, config.short), retain, usual.batch_size)
+    trials = from_scratch.trial_work(retain, usual.batch_size, 0 if known else len(from_scratch.RATES))
+    if config.anew == "auto" and not known and from_scratch.first_round(retain) * retain <= config.short:
+        rounds = passes(from_scratch.most_epochs(retain, config.short), retain, usual.batch_size)
         return replace(plan, training="rounds", teacher=trials + rounds)
     part = max(LEAST_TEACHER, config.share - distilling.samples / max(1, retraining), LEAST_STEPS / max(1, whole.steps))
     short = teacher_recipe(usual, TeacherSettings(teacher_share=min(1.0, part)))
@@ -153,12 +155,12 @@ class _Run:
     """One run of auto: its plan, the base as it was, and the yardstick that models are compared by."""
 
     def __init__(self, job: Job, config: Config) -> None:
-        self.job, self.fresh = anew.with_fresh_weights(job)
+        self.job, self.fresh = from_scratch.with_fresh_weights(job)
         self.config = config
         self.plan = plan_of(config, len(job.indices("retain")), job.recipe, job.teacher is not None)
         LOG.info("%s", self.plan)
         self.base = frozen_copy(job.model)
-        self.stick = Yardstick(job, self.base)
+        self.stick = BaselineComparison(job, self.base)
         self.may_be_answer = config.anew == "auto" and job.teacher is None
         self.recipe = self.plan.recipe
 
@@ -168,9 +170,9 @@ class _Run:
         if job.teacher is not None:
             return frozen_copy(job.teacher)
         if not plan.known and job.budget is None:
-            self.recipe = anew.found_rate(job, fresh_model(job, "teacher"), plan.recipe, anew.RATES)
+            self.recipe = from_scratch.found_rate(job, fresh_model(job, "teacher"), plan.recipe, from_scratch.RATES)
         if plan.training == "rounds" and job.budget is None:
-            return anew.train_in_rounds(job, self.recipe, self.config.short, self.stick.fitted)
+            return from_scratch.train_in_rounds(job, self.recipe, self.config.short, self.stick.fitted)
         return self._taught(Work(0, 0) if plan.training == "whole" else plan.distilling)
 
     def _taught(self, after: Work) -> nn.Module:
@@ -201,7 +203,7 @@ class _Run:
             shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
         recipe = replace(self.recipe, lr=config.lr or self.recipe.lr, batch_size=config.retain_batch)
         if config.lr is None and job.budget is None:
-            recipe = anew.found_rate(job, job.model, recipe, [recipe.lr * times for times in TIMES])
+            recipe = from_scratch.found_rate(job, job.model, recipe, [recipe.lr * times for times in TIMES])
         how = Distillation(self.plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
         fitted = distil(job, how, answers_of([teacher], job, 1.0), Balance(job, self.stick, teacher))
         if self.stick.collapsed(job.model):
@@ -218,7 +220,7 @@ class _Run:
 
     def ended(self, model: nn.Module, result: str, **notes: Any) -> Fitted:
         self.job.model.load_state_dict(model.state_dict())
-        exact = {"trained_anew": True} if result == "trained anew" and self.fresh else {}
+        exact = {"from_scratch": True} if result == "trained anew" and self.fresh else {}
         used = {"trained_by": self._trained_by()} if result == "trained anew" else {}
         told = {"plan": str(self.plan), "result": result, "accuracy": self._accuracy(model)}
         return Fitted(notes={**told, **used, **exact, **notes})

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.methods._contract import Choice, Needs, Range, Ranges, Work, passes
-from regun.methods._fresh import fresh_model
-from regun.models.calls import logits_of
-from regun.seeds import generator
+from regun.methods._fresh_weights import fresh_model
+from regun.models.forward import logits_of
+from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy

@@ -17,7 +17,7 @@ from torch.nn import functional
 from regun.data.examples import Indices
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Ranges, Work, passes
 from regun.methods._layers import HELP, check_layers, training_only
-from regun.seeds import generator
+from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step

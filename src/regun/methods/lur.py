@@ -20,8 +20,8 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 from regun.errors import RegunError
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Ranges, Work, paired_passes
 from regun.methods.finetune import retain_loss
-from regun.models.calls import twice_differentiable
-from regun.seeds import derive, generator, isolated
+from regun.models.forward import twice_differentiable
+from regun.rng import derive, generator, isolated
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import logits_with, summed_gradient, top_mask, trainable

@@ -21,7 +21,7 @@ from regun.errors import RegunError
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Ranges, Work, passes
 from regun.methods._steer import gradients, steered
 from regun.methods.finetune import retained
-from regun.seeds import isolated
+from regun.rng import isolated
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import Named, summed_gradient, top_mask, trainable

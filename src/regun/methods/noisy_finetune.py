@@ -26,8 +26,8 @@ from regun.methods._certificate import certificate, divergence_rate, epsilon_of,
 from regun.methods._contract import RESNET_LR, Needs, Range, Ranges, Work, passes
 from regun.methods._steer import clipped, gradients, steered
 from regun.methods.finetune import retain_loss
-from regun.models.calls import batchnorms
-from regun.seeds import generator
+from regun.models.forward import batchnorms
+from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import trainable

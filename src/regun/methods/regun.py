@@ -28,7 +28,7 @@ from torch.nn import functional
 from regun.errors import SettingsError
 from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
-from regun.methods._fresh import fresh_model, shrink_towards
+from regun.methods._fresh_weights import fresh_model, shrink_towards
 from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.methods._teacher import (
     TeacherSettings,
@@ -38,7 +38,7 @@ from regun.methods._teacher import (
     teacher_work,
     train_teachers,
 )
-from regun.seeds import generator
+from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_features, eval_logits

@@ -13,8 +13,8 @@ alone, since the others remember what they have seen.
 from dataclasses import dataclass
 
 from regun.methods._contract import Needs, Ranges, Work, passes
-from regun.methods._fresh import fresh_model
-from regun.methods._fresh import reset as reset
+from regun.methods._fresh_weights import fresh_model
+from regun.methods._fresh_weights import reset as reset
 from regun.methods._layers import HELP, check_layers, copy_layers, training_only
 from regun.settings import setting, to_json
 from regun.training.fit import Fitted
@@ -24,7 +24,7 @@ from regun.training.scratch import train_from_scratch
 
 TITLE = "Retrain"
 NEEDS = Needs(fresh_model=True)
-TRAINS_ANEW = True
+FROM_SCRATCH = True
 REQUIRED = ("epochs", "lr")
 SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS = {name: to_json(recipe) for name, recipe in RECIPES.items()}

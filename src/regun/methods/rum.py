@@ -23,10 +23,10 @@ import torch
 
 from regun.data.examples import Indices
 from regun.errors import SettingsError
-from regun.methods._catalogue import Method, read_method
 from regun.methods._contract import Choice, Needs, Ranges, Work
-from regun.methods._memorised import memorisation
-from regun.methods._parts import first_part
+from regun.methods._memorization import memorisation
+from regun.methods._registry import Method, read_method
+from regun.methods._subsets import first_part
 from regun.settings import check, setting
 from regun.training.fit import Fitted
 from regun.training.job import Job

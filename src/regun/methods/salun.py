@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
-from regun.seeds import generator
+from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import summed_gradient, top_mask

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from regun.data.examples import Inputs
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
-from regun.models.calls import logits_of
+from regun.models.forward import logits_of
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy

@@ -1,9 +1,9 @@
 """Models: a name and settings to a torch module that returns logits."""
 
-from regun.models.calls import Inputs, features_of, logits_of, twice_differentiable
-from regun.models.catalogue import ModelHelp, ModelSpec, SettingHelp, build_model, defaults_of, models_help
-from regun.models.outputs import binary, wrap
-from regun.models.record import Defaults, ImageSize
+from regun.models.adapters import binary, wrap
+from regun.models.architecture import Defaults, ImageSize
+from regun.models.forward import Inputs, features_of, logits_of, twice_differentiable
+from regun.models.registry import ModelHelp, ModelSpec, SettingHelp, build_model, defaults_of, models_help
 
 __all__ = [
     "Defaults",

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from regun.errors import RegunError
-from regun.models.record import ImageSize
-from regun.models.shell import Logits, silent_transformers
+from regun.models.architecture import ImageSize
+from regun.models.transformers_wrapper import Logits, silent_transformers
 from regun.settings import check, setting
 
 PREFIX = "hf:"

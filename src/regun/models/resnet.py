@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regun.models.record import ImageSize
+from regun.models.architecture import ImageSize
 from regun.settings import check, setting
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError
-from regun.models.record import ImageSize
+from regun.models.architecture import ImageSize
 from regun.settings import check, setting
 
 

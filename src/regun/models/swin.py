@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError, SettingsError
-from regun.models.record import ImageSize
-from regun.models.shell import Logits, silent_transformers
+from regun.models.architecture import ImageSize
+from regun.models.transformers_wrapper import Logits, silent_transformers
 from regun.settings import check, setting
 
 

@@ -12,9 +12,9 @@ from regun.data.dataset import DatasetExamples
 from regun.data.examples import Batch, Examples, Indices, named
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError
-from regun.models.calls import counting, logits_of
-from regun.models.outputs import Read, ReadLogits, binary, wrap
-from regun.seeds import generator
+from regun.models.adapters import Read, ReadLogits, binary, wrap
+from regun.models.forward import counting, logits_of
+from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import device_of, uncompiled
 
@@ -77,7 +77,7 @@ def count_classes(model: nn.Module, examples: Examples, name: str) -> int:
     return int(logits.shape[1])
 
 
-def refuse_frozen(model: nn.Module) -> None:
+def check_frozen(model: nn.Module) -> None:
     """Raise if there is nothing that could change."""
     if not any(p.requires_grad for p in model.parameters()):
         raise RegunError(
@@ -86,7 +86,7 @@ def refuse_frozen(model: nn.Module) -> None:
         )
 
 
-def refuse_augmented(sets: Mapping[str, Examples]) -> None:
+def check_augmented(sets: Mapping[str, Examples]) -> None:
     """Raise if a set gives another input each time an example is fetched: what a model says of it means little."""
     for name, examples in sets.items():
         rows = np.arange(min(FETCHED_TWICE, len(examples)))

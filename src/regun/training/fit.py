@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import SettingsError
-from regun.models.calls import counting
-from regun.seeds import derive, own_torch_rng
+from regun.models.forward import counting
+from regun.rng import derive, own_torch_rng
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
 from regun.training.streams import Stream

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from regun.data.examples import Batch, Examples, Indices, Inputs
-from regun.models.calls import counting, features_of, logits_of
+from regun.models.forward import counting, features_of, logits_of
 
 BATCH = 256
 M = TypeVar("M", bound=nn.Module)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regun.data.examples import Batch, Indices, Inputs
 from regun.errors import RegunError
-from regun.models.calls import bearing_one, counting, logits_of, twice_differentiable
+from regun.models.forward import bearing_one, counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
 

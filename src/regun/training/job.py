@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from regun.data.examples import Batch, Examples, Indices, Inputs
 from regun.errors import RegunError
-from regun.models.calls import bearing_one, logits_of
-from regun.seeds import derive
+from regun.models.forward import bearing_one, logits_of
+from regun.rng import derive
 from regun.splits import Splits
 from regun.training.recipes import Recipe
 
@@ -223,3 +223,12 @@ def _plain_input(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ..
 def frozen_copy(model: nn.Module) -> nn.Module:
     """A deep copy in eval mode that takes no gradients: a teacher or reference that cannot move."""
     return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What to tell the person who waits."""
+
+    on_epoch: Callable[[Epoch, nn.Module], None] = lambda epoch, model: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    on_resume: Callable[[int, int], None] = lambda epoch, step: None

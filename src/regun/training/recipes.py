@@ -1,13 +1,15 @@
 """Recipes: how weights are updated, as data."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from regun.errors import SettingsError
-from regun.settings import check, noun_of, setting
+from regun.errors import SettingsError, unknown
+from regun.settings import bind, check, noun_of, parse_spec, setting, shown
 
 
 @dataclass(frozen=True)
@@ -126,3 +128,44 @@ def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: fl
     if progress < warm:
         return start + (1 - start) * 0.5 * (1 - math.cos(math.pi * progress / warm))
     return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
+
+
+def read_recipe(text: str) -> Recipe:
+    """`name,key=value,...`."""
+    name, values = parse_spec(text)
+    if name not in RECIPES:
+        try:
+            bind(Recipe, values, "recipe")
+        except SettingsError as fault:
+            raise SettingsError([unknown("recipe", name, RECIPES), *fault.problems]) from None
+        raise SettingsError([unknown("recipe", name, RECIPES)])
+    return bind(Recipe, values, "recipe", RECIPES[name])
+
+
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("epochs", "lr")) -> Recipe:
+    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`).
+
+    Settings must name those in `said`: no default could stand for them.
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, str):
+        return read_recipe(recipe)
+    problems = [_unsaid(recipe, said)] if any(name not in recipe for name in said) else []
+    try:
+        made = bind(Recipe, recipe, "recipe")
+    except SettingsError as fault:
+        raise SettingsError([*fault.problems, *problems]) from None
+    if problems:
+        raise SettingsError(problems)
+    return made
+
+
+def _unsaid(recipe: Mapping[str, Any], said: Sequence[str]) -> str:
+    missing = " and ".join(name for name in said if name not in recipe)
+    example = ", ".join(f"{name!r}: ..." for name in said)
+    return (
+        f"the recipe {shown(dict(recipe))} does not say {missing}; say how the model was trained, {{{example}}} with "
+        f"whatever else differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or "
+        f"name a recipe: {', '.join(RECIPES)}."
+    )

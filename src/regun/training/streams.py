@@ -9,7 +9,7 @@ import torch
 
 from regun.data.examples import Batch, Examples, Indices
 from regun.errors import RegunError
-from regun.seeds import derive, generator
+from regun.rng import derive, generator
 from regun.training.job import Job
 
 

@@ -1,0 +1,129 @@
+"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs.
+
+Shadow models are trained like the base and unlearned exactly as the target was (method, settings, budget, kept epoch,
+reference, size of the forget set), and the target is scored by the likelihood of its answers in the two worlds "trained
+on and then unlearned" and "never trained on".
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from regun.artifacts import Artifact, Store
+from regun.artifacts.audits import cached_predictions
+from regun.artifacts.setup import Setup
+from regun.artifacts.trainings import Training, train_model
+from regun.artifacts.unlearnings import Unlearning, unlearn_model
+from regun.auditing import AttackResult, Evidence, evaluate
+from regun.auditing.lira import u_lira
+from regun.auditing.predictions import FloatArray
+from regun.data.examples import Data
+from regun.errors import AuditError
+from regun.rng import derive, generator
+from regun.splits import Indices, Splits
+from regun.training.job import Callbacks
+
+Chosen = npt.NDArray[np.bool_]
+
+
+def audit_by_shadows(
+    target: Artifact,
+    run: Unlearning,
+    data: Data,
+    store: Store,
+    device: torch.device,
+    *,
+    shadows: int = 16,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    watch: Callbacks | None = None,
+) -> AttackResult:
+    """U-LiRA of the forget set against validation, from `shadows` trainings and as many unlearning runs.
+
+    `run` is the target's own unlearning, `data` are seen as the base saw them. The candidates are the forgotten
+    examples and as many validation examples (all, if there are fewer). Every shadow model trains on the retain set and
+    as many candidates as were forgotten, and then unlearns those; over the runs each candidate takes its turns.
+    """
+    candidates = _candidates(run.splits, seed)
+    inside, outside = (np.full((shadows, len(candidates)), np.nan) for _ in range(2))
+    for number, chosen in enumerate(_turns(len(candidates), len(run.splits.forget), shadows, seed)):
+        shadow = _shadow(run, data, candidates, chosen, derive(seed, "shadow", number), store, device, watch)
+        phi = cached_predictions(shadow, data.train, candidates, store, device).true_logit
+        inside[number, chosen], outside[number, ~chosen] = phi[chosen], phi[~chosen]
+    said = cached_predictions(target, data.train, candidates, store, device)
+    scores = u_lira(said.true_logit, inside, outside, pooled=shadows < 64)
+    return _judged(target, run.splits, data, candidates, scores, store, device, bootstrap, seed)
+
+
+def _candidates(splits: Splits, seed: int) -> Indices:
+    if len(splits.val) < 2:
+        raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
+    order = torch.randperm(len(splits.val), generator=generator(seed, "shadow candidates")).numpy()
+    return np.sort(np.concatenate([splits.forget, splits.val[order[: len(splits.forget)]]]))
+
+
+def _turns(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:
+    """Which candidates each run forgets: always `forgotten` of them, and each candidate stays out equally often.
+
+    In every round, runs leave out one part after the other of a freshly drawn order, so that after a round each
+    candidate has been out once (twice where the last part wraps around).
+    """
+    out = count - forgotten
+    rounds = -(-count // out)
+    if shadows < 2 * rounds or min(forgotten, out) < 1:
+        raise AuditError(
+            f"U-LiRA was asked for {shadows} shadow runs; with {forgotten} forgotten and {out} validation examples "
+            f"each must be left out twice, which takes at least {2 * rounds}."
+        )
+    for number in range(shadows):
+        order = torch.randperm(count, generator=generator(seed, "shadow turns", number // rounds)).numpy()
+        start = number % rounds * out
+        chosen = np.ones(count, dtype=np.bool_)
+        chosen[np.take(order, range(start, start + out), mode="wrap")] = False
+        yield chosen
+
+
+def _shadow(
+    run: Unlearning,
+    data: Data,
+    candidates: Indices,
+    chosen: Chosen,
+    seed: int,
+    store: Store,
+    device: torch.device,
+    watch: Callbacks | None,
+) -> Artifact:
+    """Train on retain and the chosen candidates, then unlearn these exactly as the target was unlearned."""
+    forget, unseen = candidates[chosen], candidates[~chosen]
+    training = Training.of(run.base, data, trained_on=np.union1d(run.splits.retain, forget), seed=seed)
+    about = Setup.of(run.base).about()
+    base = train_model(training, store, device, about={**about, "role": "shadow"}, watch=watch)
+    splits = Splits(run.splits.retain, forget, run.splits.heldout, unseen, run.splits.total)
+    again = replace(run, base=base, splits=splits, seed=seed)
+    return unlearn_model(again, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
+
+
+def _judged(
+    target: Artifact,
+    splits: Splits,
+    data: Data,
+    candidates: Indices,
+    scores: FloatArray,
+    store: Store,
+    device: torch.device,
+    bootstrap: int,
+    seed: int,
+) -> AttackResult:
+    by_index = np.full(splits.total, np.nan)
+    by_index[candidates] = scores
+
+    def u_lira_score(evidence: Evidence) -> FloatArray:
+        return by_index[evidence.target.indices]
+
+    parts = {"forget": splits.forget, "val": np.setdiff1d(candidates, splits.forget)}
+    signals = {name: cached_predictions(target, data.train, part, store, device) for name, part in parts.items()}
+    found = evaluate(signals, attacks=[u_lira_score], bootstrap=bootstrap, seed=seed, floor=False)
+    return next(iter(found.attacks.values()))

@@ -1,0 +1,311 @@
+"""A directory of artifacts.
+
+<root>/.regun-store                                            marks the directory as a store
+<root>/artifacts/<kind>/<key>/manifest.json, *.safetensors     finished, immutable
+<root>/.regun-partial/<key>/                                   snapshots of unfinished runs
+<root>/.regun-locks/<key>.lock, <root>/.regun-tmp/             who is writing, and what
+"""
+
+import os
+import re
+import shlex
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+import regun.artifacts.files as files
+from regun.artifacts.artifact import FORMAT, TENSORS, Artifact, Made, machine, read_manifest, versions
+from regun.artifacts.snapshots import SNAPSHOT_FILES, Slot
+from regun.artifacts.weights import UNFINISHED, check_file, write_tensors
+from regun.errors import StoreError
+from regun.hashing import digest
+
+KINDS = ("model", "signals", "floor", "evaluation", "relearned", "selection", "score", "tuning")
+MARKER = ".regun-store"
+MARKER_TEXT = b"This directory is a store of regun, who made all that is in it and may clean it up.\n"
+PARTIAL, LOCKS, TMP = ".regun-partial", ".regun-locks", ".regun-tmp"
+
+_KEY = re.compile("[0-9a-f]{64}")
+_ARTEFACT_FILES = re.compile(rf"manifest\.json|{TENSORS.pattern}|{UNFINISHED}", re.ASCII)
+_LEFTOVERS = {
+    TMP: (re.compile(rf"({_KEY.pattern})\.[a-z0-9_]{{8}}"), _ARTEFACT_FILES),
+    PARTIAL: (re.compile(f"({_KEY.pattern})"), SNAPSHOT_FILES),
+}
+"""How folders are called that `gc` may remove, and the only files that may be in them."""
+
+
+@dataclass
+class Findings:
+    """What `verify` or `gc` found."""
+
+    checked: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+    freed: int = 0
+
+
+class Store:
+    """A directory of artifacts named by their content; a directory that holds anything else is refused.
+
+    `trusted` names code of the user's (`file.py:function`) that models of the store may be built with, `on_damage`
+    hears of damaged artifacts that are left out of a list.
+
+    >>> store = Store(tmp_path)                                         # doctest: +SKIP
+    >>> made = store.make("model", inputs, lambda checkpoint: Made(...))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        snapshot_seconds: float = 20.0,
+        trusted: tuple[str, ...] = (),
+        on_damage: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        if not snapshot_seconds >= 0:
+            raise StoreError(f"the time between snapshots is {snapshot_seconds} seconds; give 0 or more.")
+        self.snapshot_seconds, self.trusted, self.on_damage = snapshot_seconds, trusted, on_damage
+        try:
+            self.root = Path(root).expanduser().resolve()
+            _open_root(self.root)
+        except (OSError, RuntimeError, ValueError) as fault:  # a loop of links, a name that no system takes
+            why = files.reason(fault) if isinstance(fault, OSError) else fault
+            raise StoreError(
+                f"cannot use {_short(root)} as a store ({why}); name a new or empty directory that you may write to."
+            ) from None
+
+    @classmethod
+    def existing(cls, root: str | Path, **options: Any) -> "Store":
+        """The store at `root`, opened with `options`; to look into one is not to make one."""
+        there = False
+        with suppress(OSError, RuntimeError, ValueError):
+            there = (Path(root).expanduser() / MARKER).is_file()
+        if not there:
+            raise StoreError(f"there is no store at {_short(root)}; name one with --store, or train a model first.")
+        return cls(root, **options)
+
+    @staticmethod
+    def key(kind: str, inputs: Mapping[str, Any]) -> str:
+        """The name of the artifact that these inputs make."""
+        return digest({"format": FORMAT, "kind": kind, "inputs": inputs})
+
+    def path(self, kind: str, key: str) -> Path:
+        if kind not in KINDS or not isinstance(key, str) or not _KEY.fullmatch(key):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise StoreError(f"{str(key)[:80]!r} is not the key of a {str(kind)[:20]}; keys are 64 digits 0 to f.")
+        return self.root / "artifacts" / kind / key
+
+    def has(self, kind: str, key: str) -> bool:
+        path = self.path(kind, key)
+        try:
+            return not path.is_symlink() and files.size_of(path / "manifest.json") >= 0
+        except OSError:
+            return False
+
+    def load(self, kind: str, key: str) -> Artifact:
+        """The finished artifact of this key; refuses a damaged manifest or a name that does not fit its content."""
+        path = self.path(kind, key)
+        if not os.path.lexists(path):
+            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; {self._see()}")
+        if path.is_symlink():
+            raise StoreError(f"{path} is a symbolic link, which regun does not follow; delete it.")
+        manifest, named = read_manifest(path / "manifest.json"), ""
+        with suppress(UnicodeEncodeError):  # half a letter has no digest
+            named = self.key(kind, manifest["inputs"])
+        if not manifest["key"] == named == key:
+            raise StoreError(f"{path / 'manifest.json'} describes another artifact than its name; delete {path}.")
+        return Artifact(path, manifest, self.trusted)
+
+    def find(self, prefix: str, kind: str | None = None) -> Artifact:
+        """The one artifact whose key starts with `prefix`."""
+        hits = [(k, key) for k, key in self._entries(*([kind] if kind else KINDS)) if key.startswith(prefix)]
+        if len(hits) != 1:
+            what = f"{kind or 'artifact'} whose key starts with {prefix[:64]!r}"
+            raise StoreError(
+                f"the store {self.root} has {len(hits)} {what}; {self._see()}" + (" Give more digits." if hits else "")
+            )
+        return self.load(*hits[0])
+
+    def _see(self) -> str:
+        return f"`regun store list --store {shlex.quote(str(self.root))}` shows what it has."
+
+    def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[["Slot"], Made]) -> Artifact:
+        """The artifact of these inputs: loaded if it is there, otherwise made once, under a lock, and saved whole."""
+        key = self.key(kind, inputs)
+        if self.has(kind, key):
+            return self.load(kind, key)
+        with self.lock(key):
+            if not self.has(kind, key):
+                slot = Slot(self.root / PARTIAL / key, self.snapshot_seconds)
+                self._write(kind, key, inputs, maker(slot))
+                slot.clear()
+        return self.load(kind, key)
+
+    @contextmanager
+    def lock(self, key: str, *, wait: bool = True) -> Generator[None]:
+        """Hold the right to write `key`; waits for another process (or raises `Timeout`), and ends with this one.
+
+        The lock file is removed while it is held: who waits for it sees that it is gone and takes a new one.
+        """
+        path = self.root / LOCKS / f"{key}.lock"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            held = FileLock(path, timeout=-1 if wait else 0).acquire()
+        except Timeout:
+            raise
+        except OSError as fault:
+            raise StoreError(f"cannot write to the store {self.root}: {files.reason(fault)}.") from None
+        with held:
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+
+    def artifacts(self, *kinds: str) -> list[Artifact]:
+        """Every finished artifact (of these kinds), oldest first; `on_damage` hears of those that are damaged."""
+        found: list[Artifact] = []
+        for kind, key in self._entries(*(kinds or KINDS)):
+            try:
+                found.append(self.load(kind, key))
+            except StoreError as fault:
+                self.on_damage(str(fault))
+        return sorted(found, key=lambda a: a.manifest["created"])
+
+    def verify(self, *, quick: bool = False) -> Findings:
+        """Report what is damaged, from every byte or, if `quick`, from manifests and sizes; changes nothing."""
+        findings = Findings()
+        for kind, key in self._entries(*KINDS):
+            findings.checked += 1
+            try:
+                artifact = self.load(kind, key)
+                for name, expected in artifact.manifest["files"].items():
+                    check_file(artifact.path / name, expected, quick=quick)
+            except StoreError as fault:
+                findings.problems.append(str(fault))
+        return findings
+
+    def gc(self, *, dry_run: bool = False, partial_days: float | None = None) -> Findings:
+        """Remove what no run will use: temporary files, snapshots of finished runs, snapshots older than some days.
+
+        Only what regun made is removed: folders with its names that hold nothing but files with its names.
+        """
+        findings = Findings()
+        for path in [*self._inside(TMP), *self._inside(PARTIAL)]:
+            findings.checked += 1
+            place = path.parent.name
+            named = _LEFTOVERS[place][0].fullmatch(path.name)
+            if not named:
+                findings.problems.append(f"{path} was not made by regun; left alone.")
+            elif place == TMP or self._finished(named[1]) or _older(path, partial_days):
+                self._collect(path, named[1], findings, dry_run)
+        for path in self._inside(LOCKS):
+            key = path.name.removesuffix(".lock")
+            if not dry_run and _KEY.fullmatch(key):
+                with suppress(Timeout, StoreError), self.lock(key, wait=False):
+                    pass  # left by a process that was killed: taking it removes it
+        return findings
+
+    def _collect(self, path: Path, key: str, findings: Findings, dry_run: bool) -> None:
+        try:
+            with self.lock(key, wait=False):
+                findings.freed += files.remove_folder(path, _LEFTOVERS[path.parent.name][1], dry_run=dry_run)
+            findings.removed.append(str(path))
+        except Timeout:
+            findings.problems.append(f"{path} is in use by another process; left alone.")
+        except FileNotFoundError:  # its run has ended meanwhile and cleaned up itself
+            return
+        except (OSError, StoreError) as fault:
+            why = files.reason(fault) if isinstance(fault, OSError) else str(fault).rstrip(".")
+            findings.problems.append(f"{path} cannot be removed ({why}); left alone.")
+
+    def _finished(self, key: str) -> bool:
+        return any(self.has(kind, key) for kind in KINDS)
+
+    def _entries(self, *kinds: str) -> list[tuple[str, str]]:
+        """Kind and key of every artifact, damaged or not."""
+        return [
+            (kind, path.name)
+            for kind in kinds
+            for path in self._inside(f"artifacts/{kind}")
+            if _KEY.fullmatch(path.name)
+        ]
+
+    def _inside(self, place: str) -> list[Path]:
+        try:
+            return sorted((self.root / place).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as fault:
+            raise StoreError(f"cannot read {self.root / place}: {files.reason(fault)}.") from None
+
+    def _write(self, kind: str, key: str, inputs: Mapping[str, Any], made: Made) -> None:
+        try:
+            (self.root / TMP).mkdir(exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=self.root / TMP))
+            try:
+                written = {
+                    f"{g}.safetensors": write_tensors(temporary / f"{g}.safetensors", t)
+                    for g, t in made.tensors.items()
+                }
+                manifest = {
+                    "format": FORMAT, "kind": kind, "key": key, "inputs": inputs, "files": written,
+                    "info": made.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
+                    "machine": machine(),
+                }  # fmt: skip
+                files.write_new(temporary / "manifest.json", files.sealed(manifest))
+                self._settle(temporary, kind, key)
+            finally:
+                with suppress(OSError):
+                    files.remove_folder(temporary, _ARTEFACT_FILES)
+        except OSError as fault:
+            raise StoreError(
+                f"cannot write to the store {self.root}: {files.reason(fault)}. Nothing was kept."
+            ) from None
+        except (TypeError, ValueError, RecursionError) as fault:
+            raise StoreError(
+                f"the {kind} {key[:12]} cannot be described in JSON: {fault}. Nothing was kept; give plain and finite "
+                f"values."
+            ) from None
+
+    def _settle(self, temporary: Path, kind: str, key: str) -> None:
+        """Give a finished folder its place; where locks do not work and another was quicker, that one stays."""
+        target = self.path(kind, key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir() and not self.has(kind, key):  # it has lost its manifest
+            files.remove_folder(target, _ARTEFACT_FILES)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if not self.has(kind, key):
+                raise
+        files.sync_folder(target.parent)
+
+
+def _open_root(root: Path) -> None:
+    """Make a new store, or make sure that this is one: nothing is ever written among files of others."""
+    root.mkdir(parents=True, exist_ok=True)
+    if not (root / MARKER).is_file():
+        strangers = [name for name in os.listdir(root) if not name.startswith(".regun-")]
+        if strangers:
+            raise OSError(f"it holds {strangers[0]!r} and is not a store of regun's")
+        with suppress(FileExistsError):
+            files.write_new(root / MARKER, MARKER_TEXT)
+    for name in (MARKER, "artifacts", *(f"artifacts/{kind}" for kind in KINDS), PARTIAL, LOCKS, TMP):
+        if (root / name).is_symlink():
+            raise OSError(f"{name} in it is a symbolic link")
+
+
+def _older(path: Path, days: float | None) -> bool:
+    return days is not None and time.time() - path.lstat().st_mtime > days * 86400
+
+
+def _short(path: str | Path) -> str:
+    return str(path) if len(str(path)) < 300 else f"{str(path)[:100]}..."

@@ -1,0 +1,167 @@
+"""Unlearned models: one run of a method on plain objects, and as artifacts that can be traced back to the run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from regun.artifacts import Artifact, Made, Store, state_digest
+from regun.artifacts.trainings import answers_by, build_like, load_model
+from regun.data.examples import Data
+from regun.errors import StoreError
+from regun.hashing import digest
+from regun.methods import Method, get_method
+from regun.plugins import trusted_name
+from regun.rng import derive, rng_key
+from regun.settings import bind
+from regun.splits import Splits
+from regun.training.job import Budget, Callbacks, Job, private_copy
+from regun.training.recipes import Recipe
+from regun.unlearning import tell, unlearn_job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlearning:
+    """Everything that decides the weights of an unlearned model; its `inputs()` are the content key."""
+
+    base: Artifact
+    data: Data
+    splits: Splits
+    method: Method
+    config: Any
+    seed: int
+    budget: Budget | None = None
+    keep: str = "last"
+    criterion: str = "val_accuracy"
+    teacher: Artifact | None = None
+
+    @classmethod
+    def of(cls, artifact: Artifact, data: Data, store: Store) -> "Unlearning":
+        """The run that made an artifact; `data` are those it saw, with the augmentation it was unlearned with."""
+        inputs, info = artifact.inputs, artifact.info
+        if "method" not in inputs:
+            raise StoreError(f"{artifact.key[:12]} is not an unlearned model, so there is no run to repeat.")
+        named = [
+            inputs["method"]["name"],
+            *map(str, inputs["method"]["config"].values()),
+        ]  # RUM's settings name methods
+        for text in named:
+            trusted_name(text.partition(",")[0].partition("@")[0], None, store.trusted, "--method")
+        method = get_method(inputs["method"]["name"])
+        config = method.configure(inputs["method"]["config"])
+        if method.describe(config) != inputs["method"]:
+            raise StoreError(
+                f"the method {method.name} has changed since {artifact.key[:12]} was made, so its run cannot be "
+                f"repeated; unlearn again with today's."
+            )
+        keep, *criterion = inputs["keep"]
+        return cls(
+            base=store.load("model", info["base"]),
+            data=data,
+            splits=stored_splits(artifact, len(data.train.labels)),
+            method=method,
+            config=config,
+            seed=inputs["seed"],
+            budget=Budget.of(inputs["budget"]),
+            keep=keep,
+            criterion=criterion[0] if criterion else "val_accuracy",
+            teacher=store.load("model", info["teacher"]) if info["teacher"] else None,
+        )
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "base": self.base.info["weights"],
+            "model": self.base.inputs["model"],
+            "num_classes": self.base.inputs["num_classes"],
+            "image_size": self.base.inputs["image_size"],
+            "data": self.data.train.digest,
+            "inputs": self.data.train.describe_inputs(),
+            "splits": self.splits.digest,
+            "method": self.method.describe(self.config),
+            "recipe": self.base.inputs.get("recipe"),
+            "budget": self.budget.to_json() if self.budget else None,
+            "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
+            "reference": answers_by(self.teacher) if self.teacher else None,
+            "seed": self.seed,
+        }
+
+
+def unlearn_model(
+    run: Unlearning, store: Store, device: torch.device, *, about: Mapping[str, Any], watch: Callbacks | None = None
+) -> Artifact:
+    """The unlearned model, from the store or made now, saved with where it came from."""
+    base, splits, watch = run.base, run.splits, watch or Callbacks()
+    check_other_training_set(base, run.data, splits)
+    inputs = run.inputs()
+
+    def make(_: object) -> Made:
+        recipe = base.inputs.get("recipe")
+        job = Job(
+            model=private_copy(load_model(base, device), device),
+            examples=run.data.train,
+            splits=splits,
+            seed=derive(rng_key(inputs), "unlearn"),
+            device=device,
+            on_epoch=watch.on_epoch,
+            on_progress=watch.on_progress,
+            budget=run.budget,
+            teacher=load_model(run.teacher, device) if run.teacher else None,
+            rebuild=lambda seed: build_like(base, seed),
+            recipe=bind(Recipe, recipe, "recipe") if recipe else None,
+        )
+        outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
+        tell(outcome.warnings)
+        state = outcome.model.state_dict()
+        info = {
+            **about,
+            "role": "unlearned",
+            "method": run.method.name,
+            "title": run.method.title,
+            "config": outcome.config,
+            "base": base.key,
+            "teacher": run.teacher.key if run.teacher else None,
+            "data_name": run.data.name,
+            "examples": len(splits.retain),
+            "forgotten": len(splits.forget),
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "weights": state_digest(state),
+            "epochs": [vars(e) for e in outcome.epochs],
+            "cost": vars(outcome.cost),
+            "diverged": outcome.diverged,
+            "notes": outcome.notes,
+            "towards": ["heldout"] if run.method.needs_of(run.config).looks and not outcome.from_scratch else [],
+            "warnings": list(outcome.warnings),
+            "from_scratch": outcome.from_scratch,
+            "watched": outcome.watched,
+        }
+        indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}
+        parts = {name: torch.from_numpy(part) for name, part in indices.items()}
+        return Made({"weights": state, "splits": parts}, info)
+
+    return store.make("model", inputs, make)
+
+
+def stored_splits(artifact: Artifact, total: int) -> Splits:
+    """The splits an unlearned model was made with."""
+    parts = {name: tensor.numpy() for name, tensor in artifact.tensors("splits").items()}
+    return Splits(**parts, total=total)
+
+
+def check_other_training_set(base: Artifact, data: Data, splits: Splits) -> None:
+    """The base must have been trained on exactly these data's retain and forget sets."""
+    if base.inputs["data"] != data.train.digest:
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "
+            f"{data.train.digest[:12]}); give the data it was trained on."
+        )
+    if base.inputs["trained_on"] != digest(splits.base):
+        trained = base.tensors("trained_on")["indices"].numpy()
+        extra = len(np.setdiff1d(splits.forget, trained))
+        seen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
+        raise StoreError(
+            f"the base model {base.key[:12]} was trained on another split: {extra} of the {len(splits.forget)} "
+            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split seed "
+            f"({base.info.get('split_seed')}) and fractions."
+        )

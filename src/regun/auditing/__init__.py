@@ -1,0 +1,48 @@
+"""The audit: from what models said about examples to every number, with its uncertainty."""
+
+from regun.auditing.attack_results import AttackResult
+from regun.auditing.attacks import ATTACKS, Attack, Evidence, Scorer
+from regun.auditing.code import judged_by
+from regun.auditing.estimates import Measure, Metric
+from regun.auditing.evaluation import METRICS, Evaluation, describe, evaluate
+from regun.auditing.floor import VERDICTS, FloorSummary, NoiseFloor, Verdict, VerdictWords, noise_floor
+from regun.auditing.influence import Influence, InfluencePart
+from regun.auditing.intervals import Number
+from regun.auditing.metrics import spread
+from regun.auditing.predictions import UNSEEN, Predictions, SplitPredictions
+from regun.auditing.risk import Exposed, Risk, exposed_list, risk_list, risk_rows
+from regun.auditing.verdict import Gap
+
+__all__ = [
+    "ATTACKS",
+    "METRICS",
+    "UNSEEN",
+    "VERDICTS",
+    "Attack",
+    "AttackResult",
+    "Evaluation",
+    "Evidence",
+    "Exposed",
+    "FloorSummary",
+    "Gap",
+    "Influence",
+    "InfluencePart",
+    "Measure",
+    "Metric",
+    "NoiseFloor",
+    "Number",
+    "Predictions",
+    "Risk",
+    "Scorer",
+    "SplitPredictions",
+    "Verdict",
+    "VerdictWords",
+    "describe",
+    "evaluate",
+    "exposed_list",
+    "judged_by",
+    "noise_floor",
+    "risk_list",
+    "risk_rows",
+    "spread",
+]

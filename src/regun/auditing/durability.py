@@ -1,0 +1,271 @@
+"""Does forgetting last? What comes back when a model goes on training on retained examples alone.
+
+A method may hide examples rather than forget them: a few steps of fine-tuning on the retain set, which say nothing
+about the forgotten ones, then bring them back. A retrained model has nothing to bring back. So the model, Retrain and
+the references take the same small steps, and what each says is compared after them; so does the model before
+unlearning, where it is known, to show whether the comparison can tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regun.auditing.estimates import Metric
+from regun.auditing.evaluation import Evaluation
+from regun.auditing.floor import NoiseFloor
+from regun.auditing.intervals import Number, auc_interval, share
+from regun.auditing.predictions import LOG_FLOOR, UNSEEN, FloatArray
+from regun.auditing.roc import Contrast
+from regun.auditing.verdict import Distances, Gap
+from regun.errors import AuditError
+
+BoolArray = npt.NDArray[np.bool_]
+
+RELEARN_METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("relearn_forget_acc", "relearned forget", "%", "forgotten examples right after relearning"),
+        Metric("relearn_smia_auc", "relearned loss attack", "%", "AUC of the loss attack after relearning", "50"),
+        Metric("relearn_rmia_auc", "relearned RMIA", "%", "AUC of RMIA after relearning"),
+        Metric(
+            "regained_acc", "acc. regained", "points",
+            "how far forget accuracy climbed above Retrain's (or above that on unseen examples) by relearning",
+            "0 or less: what only comes up to Retrain was damage, not memory",
+        ),
+        Metric(
+            "regained_auc", "AUC regained", "points",
+            "how far the attack's AUC (RMIA's, or the loss attack's without references) climbed above Retrain's (or "
+            "above 50) by relearning",
+            "0 or less",
+        ),
+    )
+}  # fmt: skip
+"""The numbers of the relearning check, by name."""
+REGAINED = ("regained_acc", "regained_auc")
+"""Of these a model before unlearning has nothing to show: it hid nothing. So no model is called inside by them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What one model said on its way: log p_y (points, n) and whether it was right (points, n), by split.
+
+    `steps` are those taken at each point, the first 0. Splits are forget, one that no model saw, and a part of retain.
+    """
+
+    steps: tuple[int, ...]
+    log_probs: Mapping[str, FloatArray]
+    right: Mapping[str, BoolArray]
+
+    def __post_init__(self) -> None:
+        shapes = {name: values.shape for name, values in self.log_probs.items()}
+        if shapes != {name: values.shape for name, values in self.right.items()}:
+            raise AuditError("a relearning curve needs log p_y and hits of the same splits and examples.")
+        if self.unseen is None or "forget" not in shapes or any(s[0] != len(self.steps) for s in shapes.values()):
+            raise AuditError(
+                f"a relearning curve has {len(self.steps)} points and splits {shapes}; give forget, one of "
+                f"{', '.join(UNSEEN)}, and a row a point."
+            )
+
+    @property
+    def unseen(self) -> str | None:
+        """The split that no model saw."""
+        return next((name for name in UNSEEN if name in self.log_probs), None)
+
+    def accuracy(self, split: str, point: int) -> float:
+        return 100.0 * float(self.right[split][point].mean())
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model after so many steps, in percent; `retain_acc` is of a part of the retain set."""
+
+    steps: int
+    forget_acc: float
+    unseen_acc: float
+    retain_acc: float | None
+    smia_auc: float
+    rmia_auc: float | None
+
+
+@dataclass(frozen=True)
+class Relearned:
+    """The outcome of the check: numbers with intervals, those of the model before unlearning where it is known,
+    Retrain's own, distances next to the noise floor, curves."""
+
+    numbers: Mapping[str, Number]
+    before: Mapping[str, Number]
+    retrain: Mapping[str, float]
+    gaps: Mapping[str, Gap]
+    curve: tuple[Point, ...]
+    retrain_curve: tuple[Point, ...] = ()
+
+    def values(self) -> dict[str, float]:
+        """The numbers without their intervals."""
+        return {name: number.value for name, number in self.numbers.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "numbers": {name: number.to_json() for name, number in self.numbers.items()},
+            "before": {name: number.to_json() for name, number in self.before.items()},
+            "retrain": dict(self.retrain),
+            "gaps": {name: vars(gap) for name, gap in self.gaps.items()},
+            "curve": [vars(point) for point in self.curve],
+            "retrain_curve": [vars(point) for point in self.retrain_curve],
+        }
+
+
+def relearned(
+    target: Curve,
+    retrain: Curve | None = None,
+    references: Sequence[Curve] = (),
+    floor: NoiseFloor | None = None,
+    *,
+    before: Curve | None = None,
+) -> Relearned:
+    """What the target regained, next to Retrain and to how far relearned retrained models are apart.
+
+    `floor` saves computing `relearn_floor(retrain, references)` again. `before` is the model before unlearning: without
+    it nobody knows what the comparison could have seen, and nothing is called inside the noise floor.
+    """
+    for other in (retrain, before, *references):
+        _same(target, other)
+    numbers = _numbers(target, retrain, references)
+    knew = dict(_after(before, references)) if before is not None else {}
+    own = dict(_after(retrain, references)) if retrain is not None else {}
+    noise = floor or (relearn_floor(retrain, references) if retrain is not None and len(references) > 1 else None)
+    ours, past = (_distances(found, own) if retrain is not None else {} for found in (numbers, knew))
+    return Relearned(
+        numbers=numbers,
+        before=knew,
+        retrain={name: number.value for name, number in own.items()},
+        gaps=Distances(ours, past, RELEARN_METRICS, judged=()).gaps(noise),
+        curve=points(target, references),
+        retrain_curve=points(retrain, references) if retrain is not None else (),
+    )
+
+
+def relearn_floor(retrain: Curve, references: Sequence[Curve]) -> NoiseFloor:
+    """How far relearned retrained models are from each other: every pair, judged by the remaining ones."""
+    models = (retrain, *references)
+    values: dict[str, list[float]] = {}
+    for i, j in combinations(range(len(models)), 2):
+        rest = [model for k, model in enumerate(models) if k not in (i, j)]
+        left, right = (_numbers(models[a], models[b], rest) for a, b in ((i, j), (j, i)))
+        there, back = _distances(left, right), _distances(right, left)
+        for name in left:
+            values.setdefault(name, []).append(max(there[name], back[name]))
+    return NoiseFloor(len(models), {name: tuple(found) for name, found in values.items()})
+
+
+def points(curve: Curve, references: Sequence[Curve] = ()) -> tuple[Point, ...]:
+    """The curve in numbers."""
+    unseen = curve.unseen or ""
+    return tuple(
+        Point(
+            steps=steps,
+            forget_acc=curve.accuracy("forget", p),
+            unseen_acc=curve.accuracy(unseen, p),
+            retain_acc=curve.accuracy("retain", p) if "retain" in curve.right else None,
+            smia_auc=_auc(_contrast(curve, p)),
+            rmia_auc=_auc(_contrast(curve, p, references)) if references else None,
+        )
+        for p, steps in enumerate(curve.steps)
+    )
+
+
+def with_relearning(evaluation: Evaluation, found: Relearned) -> Evaluation:
+    """The evaluation with the numbers of the relearning check among its own."""
+    return replace(
+        evaluation,
+        numbers={**evaluation.numbers, **found.numbers},
+        before={**evaluation.before, **found.before},
+        retrain={**evaluation.retrain, **found.retrain},
+        gaps={**evaluation.gaps, **found.gaps},
+        metrics={**evaluation.metrics, **{name: RELEARN_METRICS[name] for name in found.numbers}},
+    )
+
+
+def _numbers(curve: Curve, retrain: Curve | None, references: Sequence[Curve]) -> dict[str, Number]:
+    found = dict(_after(curve, references))
+    found["regained_acc"] = Number(_above(_accuracies, curve, retrain, references))
+    found["regained_auc"] = Number(_above(_aucs, curve, retrain, references))
+    return found
+
+
+def _after(curve: Curve, references: Sequence[Curve]) -> Iterator[tuple[str, Number]]:
+    right = curve.right["forget"][-1]
+    yield "relearn_forget_acc", share(float(right.mean()), len(right))
+    yield "relearn_smia_auc", auc_interval(_contrast(curve, -1))
+    if references:
+        yield "relearn_rmia_auc", auc_interval(_contrast(curve, -1, references))
+
+
+def _above(
+    level: Callable[[Curve, int, Sequence[Curve]], tuple[float, float]],
+    curve: Curve,
+    retrain: Curve | None,
+    references: Sequence[Curve],
+) -> float:
+    """How much farther above the expected level a model is at the end than it was at the start; below counts as at it.
+
+    Expected is Retrain's level at the same point, or that of examples that no model saw.
+    """
+    before, after = (
+        max(0.0, found - (unseen if retrain is None else level(retrain, point, references)[0]))
+        for point in (0, -1)
+        for found, unseen in [level(curve, point, references)]
+    )
+    return after - before
+
+
+def _accuracies(curve: Curve, point: int, references: Sequence[Curve]) -> tuple[float, float]:
+    """Forget accuracy, and that on unseen examples."""
+    return curve.accuracy("forget", point), curve.accuracy(curve.unseen or "", point)
+
+
+def _aucs(curve: Curve, point: int, references: Sequence[Curve]) -> tuple[float, float]:
+    """The attack's AUC, and that of examples which look like unseen ones."""
+    return _auc(_contrast(curve, point, references)), 50.0
+
+
+def _contrast(curve: Curve, point: int, references: Sequence[Curve] = ()) -> Contrast:
+    """Scores of forgotten against unseen examples: log p_y, or its difference to the references at the same point."""
+
+    def score(split: str) -> FloatArray:
+        own = np.maximum(curve.log_probs[split][point], LOG_FLOOR)
+        if not references:
+            return own
+        said = np.stack([np.maximum(other.log_probs[split][point], LOG_FLOOR) for other in references])
+        top = said.max(axis=0)
+        return own - top - np.log(np.exp(said - top).mean(axis=0))
+
+    return Contrast.of(score("forget"), score(curve.unseen or ""))
+
+
+def _auc(contrast: Contrast) -> float:
+    return 100.0 * float(contrast.auc()[0])
+
+
+def _distances(ours: Mapping[str, Number], retrain: Mapping[str, Number]) -> dict[str, float]:
+    """How far every number is from Retrain's; what was regained is that far above it already."""
+    return {
+        name: max(0.0, number.value) if name in REGAINED else abs(number.value - retrain[name].value)
+        for name, number in ours.items()
+    }
+
+
+def _same(target: Curve, other: Curve | None) -> None:
+    if other is None:
+        return
+    sizes = [{name: values.shape for name, values in curve.log_probs.items()} for curve in (target, other)]
+    if sizes[0] != sizes[1] or target.steps != other.steps:
+        raise AuditError(
+            f"relearning curves are of different steps or examples ({target.steps}, {sizes[0]} and {other.steps}, "
+            f"{sizes[1]}); relearn all models alike."
+        )

@@ -1,0 +1,267 @@
+"""The numbers that need no attack: each a function with its record, and the tables of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from regun.auditing.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Ranked, Share
+from regun.auditing.predictions import (
+    LOG_FLOOR,
+    SPLITS,
+    UNSEEN,
+    FloatArray,
+    Predictions,
+    SplitPredictions,
+    row_blocks,
+    same_examples,
+)
+from regun.auditing.roc import Contrast
+from regun.auditing.user_functions import name_of
+from regun.errors import AuditError, unknown
+from regun.plugins import find_function
+
+WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "validation", "heldout": "held-out"}
+"""A split's examples in a sentence."""
+
+
+def correct(signals: Predictions) -> FloatArray:
+    """1.0 where the most likely class is the label, else 0.0; (n,)."""
+    return (signals.predictions == signals.labels).astype(np.float64)
+
+
+def accuracy(signals: Predictions) -> float:
+    """Top-1 accuracy in percent."""
+    return 100.0 * float(correct(signals).mean())
+
+
+def _accuracy_on(split: str) -> Metric:
+    good = {
+        "retain": "high, and Retrain's value",
+        "forget": "Retrain's value, not 0: a model that never saw an example may still get it right",
+    }
+
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+        return Share(correct(splits[split])) if split in splits else None
+
+    return Metric(
+        f"{split}_acc",
+        f"{split} acc.",
+        "%",
+        f"{WORDS[split]} examples classified rightly",
+        good.get(split, "high, and not below Retrain's"),
+        measure=measure,
+        utility=split != "forget",
+    )
+
+
+def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
+    """Jensen-Shannon divergence of two models on every example, (n,), in nats, between 0 and log 2.
+
+    JSD = 1/2 KL(p || m) + 1/2 KL(q || m) = H(m) - 1/2 H(p) - 1/2 H(q) with m = (p + q) / 2 and 0 log 0 = 0, in fp64:
+    rounding leaves 1e-15, which a clip at 0 keeps from turning negative.
+    """
+    same_examples(ours, theirs, "the two models")
+    mixed = np.empty(len(ours))
+    for rows in row_blocks(ours.log_probs):
+        middle = np.exp(ours.log_probs[rows])
+        middle += np.exp(theirs.log_probs[rows])
+        middle /= 2.0
+        logs = np.log(middle, out=np.zeros_like(middle), where=middle > 0)
+        mixed[rows] = -np.einsum("ij,ij->i", middle, logs)
+    return np.clip(mixed - (ours.entropy + theirs.entropy) / 2.0, 0.0, math.log(2.0))
+
+
+def divergence(ours: Predictions, theirs: Predictions) -> float:
+    """Mean Jensen-Shannon divergence, nats x 100; 0 is equal, 69.31 is nothing in common."""
+    return 100.0 * float(divergences(ours, theirs).mean())
+
+
+def _divergence_on(split: str) -> Metric:
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+        if split not in splits or retrain is None:
+            return None
+        return PerExample(divergences(splits[split], retrain[split]), 100.0, split if split != "retain" else None)
+
+    return Metric(
+        f"{split}_div",
+        f"{split} div.",
+        "nats x 100",
+        f"mean Jensen-Shannon divergence of the outputs from Retrain's on {WORDS[split]} examples (ceiling 69.31)",
+        "0; as low as between two retrained models",
+        measure=measure,
+        distance=True,
+        utility=split != "forget",
+    )
+
+
+def entropy(signals: Predictions) -> float:
+    """Mean of -sum_k p_k log p_k over the examples, in nats."""
+    return float(signals.entropy.mean())
+
+
+def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    return PerExample(splits["forget"].entropy, of="forget")
+
+
+def _forget_entropy_difference(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    return None if retrain is None else PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget")
+
+
+def _entropies() -> Iterator[Metric]:
+    meaning = "mean uncertainty of the outputs on forgotten examples"
+    yield Metric("forget_entropy", "forget entropy", "nats", meaning, measure=_forget_entropy)
+    yield Metric(
+        "forget_entropy_diff",
+        "entropy diff.",
+        "nats",
+        "forget entropy minus Retrain's",
+        "0",
+        measure=_forget_entropy_difference,
+        distance=True,
+    )
+
+
+def _confidence_distances(against: str) -> Iterator[Metric]:
+    """Confidence in the true label on the forget set, set against that on unseen examples."""
+    who = f"confidence in the true label on forgotten and on {WORDS[against]} examples"
+
+    def contrast(splits: SplitPredictions) -> Contrast:
+        return Contrast.of(*(np.exp(splits[name].true_log_prob) for name in ("forget", against)))
+
+    def ks(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+        return Apart(contrast(splits), against) if against in splits else None
+
+    def wasserstein(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+        return Apart(contrast(splits), against, wasserstein=True) if against in splits else None
+
+    meaning = f"largest difference of the distributions of {who}"
+    yield Metric(f"confidence_ks_{against}", f"KS {against}", "%", meaning, "0", measure=ks)
+    meaning = f"how far, on average, one must move {who} to make them equal"
+    yield Metric(
+        f"confidence_wasserstein_{against}", f"Wasserstein {against}", "points", meaning, "0", measure=wasserstein
+    )
+
+
+def _exposure(against: str) -> Metric:
+    """What the loss gives away of the examples that stay."""
+
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+        if not {"retain", against} <= splits.keys():
+            return None
+        return Ranked(*(np.maximum(splits[name].true_log_prob, LOG_FLOOR) for name in ("retain", against)))
+
+    where = "" if against == UNSEEN[0] else f" ({WORDS[against]})"
+    return Metric(
+        f"retain_auc{'' if against == UNSEEN[0] else f'_{against}'}",
+        f"retain AUC{where}",
+        "%",
+        f"loss attack on those who stay: the chance that a retained example looks more like a member than a "
+        f"{WORDS[against]} example",
+        "not above what it was before unlearning",
+        measure=measure,
+        utility=True,
+    )
+
+
+def _left() -> Metric:
+    return Metric(
+        "influence_left",
+        "influence left",
+        "%",
+        "what is left of the influence that forgotten examples had on the model before unlearning, each compared with "
+        "what models that never saw it say of it",
+        "0; forgotten where its upper bound is below 50",
+    )
+
+
+def _gaps() -> Iterator[Metric]:
+    rftp = "mean distance to Retrain over retain, forget and test accuracy and RMIA AUC"
+    tp = "mean distance to Retrain over test accuracy and RMIA AUC"
+    on_val = "with validation in place of test, for tuning"
+    for name, label, meaning, terms in (
+        ("gap_rftp", "Gap RFTP", rftp, ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
+        ("gap_tp", "Gap TP", tp, ("test_acc", "rmia_auc")),
+        ("gap_rfvp", "Gap RFVP", f"Gap RFTP {on_val}", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
+        ("gap_vp", "Gap VP", f"Gap TP {on_val}", ("val_acc", "rmia_auc_val")),
+    ):
+        good = "0; at or below the noise floor is as good as retraining"
+        yield Metric(name, label, "points", meaning, good, terms=terms, distance=True)
+
+
+BUILT_IN: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *map(_accuracy_on, SPLITS),
+        *_entropies(),
+        *map(_divergence_on, SPLITS),
+        *(metric for against in UNSEEN for metric in _confidence_distances(against)),
+        *map(_exposure, UNSEEN),
+        _left(),
+        *_gaps(),
+    )
+}
+"""The numbers that are not an attack's; those with `terms` are gaps."""
+
+GAPS: dict[str, tuple[str, ...]] = {name: metric.terms for name, metric in BUILT_IN.items() if metric.terms}
+"""Terms of each gap; the two that end in `vp` are the same with validation in place of test, for tuning."""
+
+
+def resolve_metric(metric: str | Metric | Measure) -> Metric:
+    """The metric of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
+    if isinstance(metric, str):
+        if metric in BUILT_IN:
+            return BUILT_IN[metric]
+        if ":" not in metric:
+            raise AuditError(unknown("metric", metric, [*BUILT_IN, "file.py:function", "module:function"]))
+        metric = find_function(metric, "measures a model: f(splits, retrain)")
+    return metric if isinstance(metric, Metric) else Metric(name_of(metric), measure=metric)
+
+
+def measured(
+    metrics: Iterable[Metric], splits: SplitPredictions, retrain: SplitPredictions | None
+) -> dict[str, Estimate]:
+    """What each metric finds on one model, by name; those that can be had."""
+    found = {metric.name: metric(splits, retrain) for metric in metrics}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def own_values(metrics: Iterable[Metric], splits: SplitPredictions) -> dict[str, float]:
+    """Retrain's own numbers: what each metric says of it, compared with itself where it compares."""
+    return {
+        name: estimate.value
+        for name, estimate in measured((m for m in metrics if not m.distance), splits, splits).items()
+    }
+
+
+def differences(ours: Mapping[str, float], retrain: Mapping[str, float], metrics: Sequence[Metric]) -> dict[str, float]:
+    """|difference| to Retrain of every number, which is at distance 0 from itself, and every gap that has its terms."""
+    truth = {metric.name: 0.0 for metric in metrics if metric.distance} | dict(retrain)
+    shared = {name: abs(value - truth[name]) for name, value in ours.items() if name in truth}
+    return shared | {m.name: gap(ours, truth, m.terms) for m in metrics if m.terms and set(m.terms) <= set(shared)}
+
+
+def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Sequence[str]) -> float:
+    """Mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
+    missing = [name for name in terms if name not in numbers or name not in retrain]
+    if missing:
+        raise AuditError(
+            f"the gap over {', '.join(terms)} lacks {', '.join(missing)}; audit with the splits they need."
+        )
+    return sum(abs(numbers[name] - retrain[name]) for name in terms) / len(terms)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (n - 1) over seeds; None in place of the deviation of a single value.
+
+    >>> spread([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    if not values:
+        raise AuditError("no values to average; give one per seed.")
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

@@ -1,0 +1,335 @@
+"""What a model said about a split, once: the type every number of the audit is computed from."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from regun.errors import AuditError, NotFiniteError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
+
+SPLITS = ("retain", "forget", "test", "val", "heldout")
+UNSEEN = ("test", "heldout", "val")
+"""Splits whose examples no model trained on; attack numbers against the first carry no suffix."""
+
+LOG_FLOOR = -1e6
+"""Stands in for log 0 where a finite number is needed; no finite logits of a real model come near it."""
+
+IN_MEMORY = 1 << 22
+"""Bytes of log-probabilities of one split that are held in memory; more lie in a file."""
+
+_BLOCK = 1 << 15  # elements worked on at a time: 256 kB of fp64, so that a handful of temporaries stay in cache
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """fp64 log-probabilities (n, K) and labels (n,) of one model on one split, plus example ids (n,).
+
+    Log-probabilities may be -inf (a probability of 0); NaN, rows that do not sum to 1 and labels outside
+    0..K-1 are refused. The arrays are read-only views.
+    """
+
+    log_probs: FloatArray
+    labels: IntArray
+    indices: IntArray
+
+    def __post_init__(self) -> None:
+        log_probs = _frozen(np.asarray(self.log_probs, dtype=np.float64))
+        labels, indices = _integers(self.labels, "labels"), _integers(self.indices, "indices")
+        _check_shapes(log_probs, labels, indices)
+        _check_labels(labels, log_probs.shape[1])
+        _check_rows(log_probs)
+        for name, value in (("log_probs", log_probs), ("labels", labels), ("indices", indices)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_logits(cls, logits: npt.ArrayLike, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
+        """Signals from raw logits (n, K), by a log-softmax in fp64.
+
+        >>> Signals.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
+        array([-0.6931])
+        """
+        given = np.asarray(logits)
+        if given.ndim != 2 or given.shape[1] == 0:
+            return cls(given, np.asarray(labels), np.asarray(indices))
+        said = LogProbs(*given.shape)
+        said.add(given)
+        return said.signals(labels, indices)
+
+    @classmethod
+    def join(cls, parts: Sequence[Predictions]) -> Predictions:
+        """Several splits of one model laid end to end; log-probabilities are copied only if somebody looks at them."""
+        return _Joined(parts)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return self.log_probs.shape[1]
+
+    @cached_property
+    def true_log_prob(self) -> FloatArray:
+        """log p_y of every example, (n,)."""
+        return self.log_probs[np.arange(len(self)), self.labels]
+
+    @cached_property
+    def predictions(self) -> IntArray:
+        """The most likely class of every example, (n,); the lowest class among equals."""
+        found = np.empty(len(self), np.int64)
+        for rows in row_blocks(self.log_probs):  # NumPy copies what is read-only
+            self.log_probs[rows].argmax(axis=1, out=found[rows])
+        return found
+
+    @cached_property
+    def true_logit(self) -> FloatArray:
+        """phi = log p_y - log sum_{k != y} p_k of every example, (n,); limited to +-1e6 where a side is 0."""
+        rest = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            others = self.log_probs[rows].copy()
+            others[np.arange(len(others)), self.labels[rows]] = -np.inf
+            rest[rows] = log_sum_exp(others, axis=1)
+        return np.maximum(self.true_log_prob, LOG_FLOOR) - np.maximum(rest, LOG_FLOOR)
+
+    @cached_property
+    def modified_entropy(self) -> FloatArray:
+        """-(1 - p_y) log p_y - sum_{k != y} p_k log(1 - p_k) of every example, (n,): 0 if certain and right."""
+        found = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            logs = self.log_probs[rows]
+            at_label = np.arange(len(logs)), self.labels[rows]
+            probs = np.exp(logs)
+            terms = probs * np.maximum(_log_complement(logs, probs), LOG_FLOOR)
+            terms[at_label] = 0.0
+            probs[at_label] = 0.0
+            log_p = np.maximum(logs[at_label], LOG_FLOOR)
+            found[rows] = -(probs.sum(axis=1) * log_p + terms.sum(axis=1))
+        return found
+
+    @cached_property
+    def entropy(self) -> FloatArray:
+        """-sum_k p_k log p_k of every example, (n,), in nats; 0 log 0 = 0."""
+        entropy = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            block = self.log_probs[rows]
+            entropy[rows] = -np.einsum("ij,ij->i", np.exp(block), np.maximum(block, LOG_FLOOR))
+        return np.maximum(entropy, 0.0)
+
+
+class LogProbs:
+    """fp64 log-probabilities (n, K) that are filled batch by batch from logits.
+
+    Large ones lie in a nameless file in the system's folder for temporary files, which goes when nobody holds them any
+    more: the system keeps in memory what it has room for.
+    """
+
+    def __init__(self, examples: int, classes: int) -> None:
+        self.values = _room((examples, classes))
+        self._filled = 0
+
+    def add(self, logits: npt.NDArray[np.generic]) -> None:
+        """The next rows, by a log-softmax in fp64; refused where the answers are not finite, too many or too wide."""
+        if logits.shape[1] != self.values.shape[1] or self._filled + len(logits) > len(self.values):
+            raise self._unfit(f"{self._filled + len(logits)} answers of {logits.shape[1]} classes")
+        for rows in row_blocks(logits):
+            block = np.array(logits[rows], dtype=np.float64)
+            _check_bad_logits(block, self._filled)
+            _log_softmax(block)
+            self.values[self._filled : self._filled + len(block)] = block
+            self._filled += len(block)
+
+    def signals(self, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
+        """What was said, once all of it is there."""
+        if self._filled != len(self.values):
+            raise self._unfit(f"{self._filled} answers")
+        return Predictions(self.values, np.asarray(labels), np.asarray(indices))
+
+    def _unfit(self, got: str) -> AuditError:
+        rows, classes = self.values.shape
+        return AuditError(
+            f"the model gave {got} for {rows} examples of {classes} classes; it must give one answer an example, "
+            "always of the same classes."
+        )
+
+
+class _Joined(Predictions):
+    """Splits end to end: what there is one of an example is asked of the parts, which keep it."""
+
+    parts: tuple[Predictions, ...]
+
+    def __init__(self, parts: Sequence[Predictions]) -> None:
+        object.__setattr__(self, "parts", tuple(parts))
+        for name in ("labels", "indices"):
+            object.__setattr__(self, name, _frozen(np.concatenate([getattr(part, name) for part in parts])))
+
+    @cached_property
+    def log_probs(self) -> FloatArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return _frozen(np.concatenate([part.log_probs for part in self.parts]))
+
+    @property
+    def num_classes(self) -> int:
+        return self.parts[0].num_classes
+
+    @cached_property
+    def true_log_prob(self) -> FloatArray:
+        return np.concatenate([part.true_log_prob for part in self.parts])
+
+    @cached_property
+    def predictions(self) -> IntArray:
+        return np.concatenate([part.predictions for part in self.parts])
+
+    @cached_property
+    def true_logit(self) -> FloatArray:
+        return np.concatenate([part.true_logit for part in self.parts])
+
+    @cached_property
+    def modified_entropy(self) -> FloatArray:
+        return np.concatenate([part.modified_entropy for part in self.parts])
+
+    @cached_property
+    def entropy(self) -> FloatArray:
+        return np.concatenate([part.entropy for part in self.parts])
+
+
+SplitPredictions = Mapping[str, Predictions]
+"""What one model said, by split."""
+
+
+def same_examples(ours: Predictions, theirs: Predictions, who: str) -> None:
+    """Raise unless both signals are of the same examples, in the same order, with the same labels and classes."""
+    if ours.num_classes != theirs.num_classes:
+        raise AuditError(
+            f"{who} differ in their label space: {ours.num_classes} and {theirs.num_classes} classes; "
+            "compare models with the same outputs."
+        )
+    for name, left, right in (("ids", ours.indices, theirs.indices), ("labels", ours.labels, theirs.labels)):
+        if not np.array_equal(left, right):
+            where = f"{len(left)} and {len(right)} examples"
+            if len(left) == len(right):
+                row = int((left != right).argmax())
+                where = f"first in row {row}: {left[row]} and {right[row]}"
+            raise AuditError(f"{who} have different {name} ({where}); run both on the same split, in the same order.")
+
+
+def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
+    """log sum exp(values) along `axis`; -inf for a sum of zeros."""
+    top = np.maximum(values.max(axis=axis, keepdims=True), LOG_FLOOR)
+    total: FloatArray = np.exp(values - top).sum(axis=axis)
+    with np.errstate(divide="ignore"):
+        return np.log(total) + np.squeeze(top, axis=axis)
+
+
+def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
+    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
+    with np.errstate(divide="ignore"):
+        complement = np.log1p(-np.minimum(probs, 1.0))
+    rows, columns = np.nonzero(probs > 0.5)  # at most one a row
+    others = log_probs[rows]
+    others[np.arange(len(rows)), columns] = -np.inf
+    if len(rows):
+        complement[rows, columns] = log_sum_exp(others, axis=1)
+    return complement
+
+
+def _log_softmax(block: FloatArray) -> None:
+    """In place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
+
+    Leaving the largest term, which is 1, to log1p keeps the digits of log p near 0: confident answers do not tie.
+    """
+    top = block.argmax(axis=1)[:, None]
+    block -= np.take_along_axis(block, top, axis=1)
+    terms = np.exp(block)
+    np.put_along_axis(terms, top, 0.0, axis=1)
+    block -= np.log1p(terms.sum(axis=1, keepdims=True))
+
+
+def _room(shape: tuple[int, int]) -> FloatArray:
+    """An array to fill; large ones in a nameless file."""
+    size = 8 * shape[0] * shape[1]
+    if size < IN_MEMORY:
+        return np.empty(shape)
+    try:
+        with tempfile.TemporaryFile() as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is said now, not by a signal later
+            return np.memmap(file, np.float64, "w+", shape=shape)
+    except OSError as fault:
+        raise AuditError(
+            f"what a model says of {shape[0]:,} examples with {shape[1]:,} classes needs {size / 1e9:.1f} GB in "
+            f"{tempfile.gettempdir()}: {fault.strerror or fault}. Name a folder with more room: TMPDIR=FOLDER."
+        ) from None
+
+
+def row_blocks(values: npt.NDArray[np.generic]) -> Iterator[slice]:
+    """Slices of rows that cover `values` (n, K), each of a bounded number of elements."""
+    step = max(1, _BLOCK // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        yield slice(start, min(start + step, len(values)))
+
+
+def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _integers(values: npt.ArrayLike, name: str) -> IntArray:
+    array = np.asarray(values)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise AuditError(f"{name} are of type {array.dtype}; give whole numbers (int64).")
+    return _frozen(array.astype(np.int64, copy=False))
+
+
+def _check_shapes(log_probs: FloatArray, labels: IntArray, indices: IntArray) -> None:
+    n = len(log_probs) if log_probs.ndim else 0
+    fits = log_probs.ndim == 2 and labels.shape == (n,) and indices.shape == (n,)
+    if not fits or n < 1 or log_probs.shape[1] < 2:
+        shapes = f"log_probs {log_probs.shape}, labels {labels.shape}, indices {indices.shape}"
+        raise AuditError(
+            f"signals have shapes {shapes}; give (n, K), (n,), (n,) with n >= 1 examples and K >= 2 classes."
+        )
+
+
+def _check_labels(labels: IntArray, classes: int) -> None:
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        row = int(outside.argmax())
+        raise AuditError(
+            f"label {labels[row]} in row {row} is outside 0..{classes - 1}; the model has {classes} outputs."
+        )
+
+
+def _check_rows(log_probs: FloatArray) -> None:
+    for rows in row_blocks(log_probs):
+        with np.errstate(over="ignore"):
+            sums = np.exp(log_probs[rows]).sum(axis=1)
+        fits = np.abs(sums - 1.0) <= 1e-3
+        if not fits.all():
+            row = int((~fits).argmax())
+            _check_bad_logits(log_probs[rows][row : row + 1], rows.start + row)
+            raise AuditError(
+                f"the probabilities of row {rows.start + row} sum to {sums[row]:.6g}, not 1; "
+                "give log-probabilities, or logits through Signals.from_logits."
+            )
+
+
+def _check_bad_logits(block: FloatArray, first_row: int) -> None:
+    top = block.max(axis=1)  # NaN if the row holds one
+    if np.isfinite(top).all():
+        return
+    row = int((~np.isfinite(top)).argmax())
+    what = "NaN" if np.isnan(top[row]) else "+inf" if top[row] > 0 else "-inf in every class"
+    raise NotFiniteError(
+        f"the model's output holds {what} in row {first_row + row}; its probabilities are undefined. "
+        "A diverged model cannot be audited: check its weights and inputs."
+    )

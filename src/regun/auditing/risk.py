@@ -1,0 +1,146 @@
+"""Which forgotten examples still look like members, and which retained ones look more like it than they did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from regun.auditing.attack_results import ScoredSplits, offline_a, scores
+from regun.auditing.attacks import Attack, Scorer, resolve_attack
+from regun.auditing.checks import aligned, check_distinct, check_splits
+from regun.auditing.predictions import UNSEEN, FloatArray, SplitPredictions
+from regun.errors import AuditError
+
+
+@dataclass(frozen=True)
+class Risk:
+    """A forgotten example: its id, label, score and the share of unseen examples that score lower, in percent, now and
+    on the model before unlearning where that is known."""
+
+    index: int
+    label: int
+    attack: str
+    score: float
+    percentile: float
+    before: float | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A retained example that unlearning exposed: the share of unseen examples whose loss is higher, before and after,
+    in percent."""
+
+    index: int
+    label: int
+    before: float
+    after: float
+    name: str = ""
+
+    @property
+    def rise(self) -> float:
+        return self.after - self.before
+
+
+EXPOSED = 25
+"""Retained examples that are listed."""
+
+
+def exposed_list(
+    signals: SplitPredictions,
+    before: SplitPredictions,
+    *,
+    against: str | None = None,
+    names: Mapping[int, str] | None = None,
+) -> list[Exposed]:
+    """The retained examples whose place among unseen ones rose most, the farthest first; none that did not rise."""
+    against = against or next(name for name in UNSEEN if name in signals)
+    retain = signals["retain"]
+    was, now = (percentiles(m["retain"].true_log_prob, m[against].true_log_prob) for m in (before, signals))
+    rise = now - was
+    most = np.argsort(-rise, kind="stable")[:EXPOSED]
+    return [
+        Exposed(
+            int(index), int(retain.labels[row]), float(was[row]), float(now[row]), (names or {}).get(int(index), "")
+        )
+        for row in most
+        if rise[row] > 0
+        for index in (retain.indices[row],)
+    ]
+
+
+def risk_list(
+    signals: SplitPredictions,
+    references: Sequence[SplitPredictions] = (),
+    *,
+    before: SplitPredictions | None = None,
+    attack: str | Attack | Scorer | None = None,
+    against: str | None = None,
+    names: Mapping[int, str] | None = None,
+) -> list[Risk]:
+    """Forgotten examples, the most member-like first; with `before`, also where they stood on that model.
+
+    Without an attack it is RMIA if there are references, else the loss; without `against`, the first unseen split.
+    `names` may give a text (a file name, say) for an example's id.
+    """
+    check_splits(signals)
+    needed = {name: split for name, split in signals.items() if name != "retain"}
+    against = against or next(name for name in UNSEEN if name in signals)
+    if against not in signals or against not in UNSEEN:
+        raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(signals)}.")
+    chosen = resolve_attack(attack or ("rmia" if references else "smia"))
+    others = [ScoredSplits.of(aligned(needed, reference, f"reference {k}")) for k, reference in enumerate(references)]
+    check_distinct([("the audited model", signals)], references)
+    a, forget = offline_a(references), signals["forget"]
+
+    def placed(model: SplitPredictions) -> tuple[FloatArray, FloatArray]:
+        by_split = scores(chosen, ScoredSplits.of(model), others, a)
+        return by_split["forget"], percentiles(by_split["forget"], by_split[against])
+
+    own, places = placed(needed)
+    were = placed(aligned(needed, before, "the model before unlearning"))[1] if before is not None else None
+    rows = [
+        Risk(
+            int(index),
+            int(forget.labels[row]),
+            chosen.name,
+            float(own[row]),
+            float(places[row]),
+            None if were is None else float(were[row]),
+            (names or {}).get(int(index), ""),
+        )
+        for row, index in enumerate(forget.indices)
+    ]
+    return sorted(rows, key=lambda row: (-row.score, row.index))
+
+
+def percentiles(scores: FloatArray, unseen: FloatArray) -> FloatArray:
+    """100 * (share of `unseen` below each score + half the share equal to it)."""
+    ranked = np.sort(unseen)
+    below, upto = np.searchsorted(ranked, scores, side="left"), np.searchsorted(ranked, scores, side="right")
+    return 50.0 * (below + upto).astype(np.float64) / len(ranked)
+
+
+def risk_rows(risks: Sequence[Risk], exposed: Sequence[Exposed] = ()) -> list[dict[str, Any]]:
+    """Forgotten examples, then the retained ones that unlearning exposed, as plain JSON rows of the same columns.
+
+    `before` is the place before unlearning, of forgotten examples where it is known.
+    """
+    rows = [{"split": "forget", **asdict(risk)} for risk in risks]
+    stayed = [
+        {
+            "split": "retain",
+            "index": one.index,
+            "label": one.label,
+            "attack": "smia",
+            "score": one.rise,
+            "percentile": one.after,
+            "before": one.before,
+            "name": one.name,
+        }
+        for one in exposed
+    ]
+    return [*rows, *stayed]

@@ -1,0 +1,127 @@
+"""Whatever a user has, as Examples."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,  # pyright: ignore[reportUnknownVariableType]
+)
+
+from regun.data.dataset import DatasetExamples
+from regun.data.examples import Examples, by_position
+from regun.data.tensors import TensorExamples
+from regun.errors import DataError
+
+Source = Any
+"""Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
+or a mapping of tensors by name, and one whole number for each example."""
+
+
+def as_examples(source: Source, num_classes: int, name: str) -> Examples:
+    """`source` as Examples; a DataLoader gives its items, collate function and number of workers."""
+    if isinstance(source, Examples):
+        return source
+    if isinstance(source, DataLoader):
+        loader = cast("DataLoader[Any]", source)
+        _check_unsized(loader.dataset, name)
+        collate = cast(Any, loader.collate_fn)
+        dataset = loaded_dataset(loader)
+        tensors = _tensors_of(dataset) if collate is default_collate else None
+        if tensors is not None:
+            return _of_tensors(tensors, num_classes)
+        return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
+    if isinstance(source, Dataset):
+        dataset = cast("Dataset[Any]", source)
+        _check_unsized(dataset, name)
+        tensors = _tensors_of(dataset)
+        return DatasetExamples(dataset, num_classes) if tensors is None else _of_tensors(tensors, num_classes)
+    if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
+        return _of_pair(*cast("tuple[Any, Any]", source), num_classes)
+    given: Any = cast(Any, source)
+    if hasattr(given, "labels") and hasattr(given, "fetch"):
+        raise DataError(
+            f"{name} is a {type(given).__name__}, which has labels and fetch but is not one of regun's Examples; let "
+            f"the class inherit from regun.data.Examples."
+        )
+    if _is_map_style(given):
+        return DatasetExamples(given, num_classes)
+    raise DataError(
+        f"{name} is a {type(given).__name__}; give a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
+    )
+
+
+def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
+    """The items a loader goes over; those of a SubsetRandomSampler where it has one.
+
+    The order and size of its batches do not matter here: training draws its own.
+    """
+    batches = cast(Any, loader.batch_sampler)
+    sampler = cast(Any, batches.sampler if isinstance(batches, BatchSampler) else batches or loader.sampler)
+    if isinstance(sampler, SubsetRandomSampler):
+        return Subset(loader.dataset, [int(i) for i in sampler.indices])
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(cast(Any, loader.dataset))
+    )
+    if not whole:
+        raise DataError(
+            f"a DataLoader draws its items with a {type(cast(object, sampler)).__name__}, so which examples it stands "
+            f"for is not known; give a loader over torch.utils.data.Subset(dataset, indices) instead."
+        )
+    return loader.dataset
+
+
+def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
+    """The tensors of a TensorDataset, or of Subsets of one: they need not be fetched one by one. None for others."""
+    if type(dataset) is TensorDataset:
+        return dataset.tensors if len(dataset.tensors) > 1 else None
+    if type(dataset) is not Subset:
+        return None
+    subset = cast("Subset[Any]", dataset)
+    whole, rows = _tensors_of(subset.dataset), torch.as_tensor(subset.indices)
+    return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
+
+
+def _of_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
+    *inputs, labels = tensors
+    return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
+
+
+def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
+    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
+        labels = labels.astype(np.int64)  # as binary cross-entropy takes them
+    if isinstance(x, Mapping):
+        mapping = cast("Mapping[str, Any]", x)
+        return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
+    if isinstance(x, tuple | list) and all(isinstance(part, Tensor) for part in cast("list[Any]", x)):
+        return TensorExamples(by_position(cast("list[Tensor]", x)), labels, num_classes)
+    return TensorExamples(torch.as_tensor(x), labels, num_classes)
+
+
+def _check_unsized(dataset: object, name: str) -> None:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError(
+            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and had by number, so "
+            f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
+        )
+
+
+def _is_map_style(given: Any) -> bool:
+    """Items by number without being a torch Dataset, as Hugging Face's data sets are."""
+    if isinstance(given, str | bytes | Mapping | tuple | list | Tensor | np.ndarray):
+        return False
+    return hasattr(given, "__len__") and hasattr(given, "__getitem__")

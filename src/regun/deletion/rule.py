@@ -1,0 +1,257 @@
+"""The acceptance rule: what must hold before an unlearned model takes the place of the current one.
+
+    forgotten, val_drop<3.1
+
+A rule is a list of conditions. Each is passed, failed, or cannot be told: a test that the model before unlearning
+passes as well says nothing about unlearning. `forgotten`: what is left of the records' influence, compared with models
+that never saw them, against every unseen set. `NAME~50`: the interval of the number contains 50. `NAME<1`, `<=`, `>`,
+`>=`: its value is below 1, and so on. NAME is a number of the audit (`regun audit --all` lists them) or SET_drop, the
+accuracy lost on retain, val, test or heldout in points (SET_drop_total: since before the first request). In place of
+50, `retrain` stands for the retrained model's value; `NAME<=floor` asks that the number's distance to it be within the
+noise floor.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from regun.auditing import Gap, Number, describe
+from regun.auditing.influence import Influence
+from regun.errors import SettingsError, unknown
+from regun.render.audit_text import part_name
+from regun.render.numbers import fixed, interval
+
+Answer = Literal["passed", "failed", "cannot tell"]
+Verdict = Literal["accepted", "rejected", "cannot tell"]
+
+FORGOTTEN = "forgotten"
+ALL, UTILITY = "all", "utility"
+"""Scopes of a finding besides `new`: all that was ever forgotten, and what the model still can."""
+_CONDITION = re.compile(
+    r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+)
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+WORDS = {"~": "the interval contains", "<": "below", "<=": "at most", ">": "above", ">=": "at least"}
+_UTILITY = ("retain_", "val_", "test_", "heldout_")
+"""How numbers begin that are not about forgetting: what the model still can, and what it tells of those who stay."""
+_LOST, _NOISE = 1.0, 52.0
+"""Points of accuracy that may be lost, and what chance adds: 1.64 standard errors of the difference of two models that
+disagree on one example in ten, 1.64 * 100 * sqrt(0.1 / n) = 52 / sqrt(n)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a rule is judged by: numbers with intervals, the retrained model's values, gaps with their noise floor, the
+    influence left (or why that cannot be had), and the same facts of the model before unlearning."""
+
+    numbers: Mapping[str, Number]
+    retrain: Mapping[str, float]
+    gaps: Mapping[str, Gap]
+    influence: Influence | str = "it was not asked for"
+    before: "Facts | None" = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One condition judged on one set of facts; `meaning` says in words what it asks, `why` what was found."""
+
+    condition: str
+    scope: str
+    answer: Answer
+    why: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """`forgotten`: the records have lost their influence."""
+
+    text = FORGOTTEN
+    meaning = "the records are treated like records the model never saw"
+    about_utility = False
+
+    def judge(self, facts: Facts, scope: str) -> Finding:
+        found = facts.influence
+        if isinstance(found, str):
+            return Finding(self.text, scope, "cannot tell", found, self.meaning)
+        answers: Mapping[str, Answer] = {"forgotten": "passed", "cannot tell": "cannot tell"}
+        return Finding(self.text, scope, answers.get(found.answer, "failed"), found.why, self.meaning)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`name sign bound`; the bound is a number, `retrain` or `floor`."""
+
+    name: str
+    sign: str
+    bound: float | str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}{self.sign}{_exact(self.bound)}"
+
+    @property
+    def meaning(self) -> str:
+        """The condition in words."""
+        split, drop, total = self.name.partition("_drop")
+        since = "since the first model" if total else "in this request"
+        what = f"points of {split} accuracy lost {since}" if drop else describe(self.name).label
+        if self.bound == "floor":
+            return f"{what}: within the noise floor of the retrained model's"
+        bound = "the retrained model's" if self.bound == "retrain" else _exact(self.bound)
+        return f"{what}: {WORDS[self.sign]} {bound}"
+
+    @property
+    def about_utility(self) -> bool:
+        """Whether it asks what the model still can, rather than what it has forgotten."""
+        return self.name.startswith(_UTILITY)
+
+    def judge(self, facts: Facts, scope: str) -> Finding:
+        """Whether it holds and, if it is about forgetting, whether that means anything."""
+        met, why = self._met(facts)
+        if not met or self.about_utility:
+            return Finding(self.text, scope, "passed" if met else "failed", why, self.meaning)
+        if facts.before is None:
+            return Finding(self.text, scope, "cannot tell", f"{why}; no model before it to compare with", self.meaning)
+        already, was = self._met(facts.before)
+        if already:
+            why = f"{why}; but the model before unlearning meets it too ({was}), so it shows nothing"
+        return Finding(self.text, scope, "cannot tell" if already else "passed", why, self.meaning)
+
+    def _met(self, facts: Facts) -> tuple[bool, str]:
+        """Whether it holds, with the numbers; one that the audit does not have is an error, never a pass."""
+        if self.bound == "floor":
+            return self._within_floor(facts)
+        if self.name not in facts.numbers:
+            raise SettingsError([unknown("number in the acceptance rule", self.name, [FORGOTTEN, *facts.numbers])])
+        number, bound = facts.numbers[self.name], self._value(facts)
+        if self.sign != "~":
+            return _COMPARE[self.sign](number.value, bound), self._shown(number.value)
+        if number.low is None or number.high is None:
+            raise SettingsError([f"{self.name} has no interval, so {self.text} cannot be judged; use < or >."])
+        inside = number.low <= bound <= number.high
+        verb = "contains" if inside else "does not contain"
+        ends = interval(number.low, number.high, 2)
+        return inside, f"{fixed(number.value)}, interval {ends} {verb} {_exact(round(bound, 4))}"
+
+    def _shown(self, value: float) -> str:
+        if "_drop" not in self.name:
+            return fixed(value)
+        return f"{fixed(abs(value))} points {'gained' if value < 0 else 'lost'}"
+
+    def _value(self, facts: Facts) -> float:
+        if isinstance(self.bound, float):
+            return self.bound
+        if self.name not in facts.retrain:
+            raise SettingsError([f"{self.text} needs a retrained model's {self.name}; give retrained models."])
+        return facts.retrain[self.name]
+
+    def _within_floor(self, facts: Facts) -> tuple[bool, str]:
+        gap = facts.gaps.get(self.name)
+        if gap is None or gap.floor_limit is None:
+            raise SettingsError(
+                [f"{self.text} needs a noise floor for {self.name}: a retrained model and at least 2 more of them."]
+            )
+        why = f"{fixed(gap.value)} from retraining, noise up to {fixed(gap.floor_limit)}"
+        if gap.worst is not None and gap.verdict == "outside":  # a gap is judged by its worst part
+            return False, f"{why}; but its {part_name(gap.worst)} is farther off than a retrained model's would be"
+        return gap.value <= gap.floor_limit, why
+
+
+NO_EVIDENCE = Finding(
+    "(forgetting)", ALL, "cannot tell", "no condition of the rule is about forgetting", "what shows forgetting"
+)
+"""What is found of forgetting by a rule that does not ask for it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Conditions that must all hold."""
+
+    conditions: tuple[Condition | Forgotten, ...]
+
+    @property
+    def text(self) -> str:
+        return ", ".join(c.text for c in self.conditions)
+
+    @property
+    def asks_influence(self) -> bool:
+        """Whether models that never saw the records are needed."""
+        return any(isinstance(c, Forgotten) for c in self.conditions)
+
+    def judge(self, scopes: Mapping[str, Facts]) -> tuple[Finding, ...]:
+        """Every condition on every set of facts; those about utility once, since they do not depend on what is new."""
+        found: list[Finding] = []
+        for condition in self.conditions:
+            if condition.about_utility:
+                found.append(condition.judge(next(iter(scopes.values())), UTILITY))
+            else:
+                found += [condition.judge(facts, scope) for scope, facts in scopes.items()]
+        return tuple(found) if any(f.scope != UTILITY for f in found) else (NO_EVIDENCE, *found)
+
+
+def verdict(findings: Iterable[Finding]) -> Verdict:
+    """Rejected if any condition failed, accepted if all passed; otherwise nobody can tell."""
+    answers = {finding.answer for finding in findings}
+    return "rejected" if "failed" in answers else "cannot tell" if "cannot tell" in answers else "accepted"
+
+
+def read_rule(text: str) -> Rule:
+    """A rule from text; all that cannot be read is reported at once.
+
+    >>> read_rule("forgotten, smia_auc ~ 50, val_drop < 1").text
+    'forgotten, smia_auc~50, val_drop<1'
+    """
+    parts = [part for part in text.split(",") if part.strip()]
+    if not parts:
+        raise SettingsError(["the acceptance rule is empty; give conditions such as forgotten, val_drop<2."])
+    problems: list[str] = []
+    conditions = [_condition(part, problems) for part in parts]
+    if problems:
+        raise SettingsError(problems)
+    return Rule(tuple(c for c in conditions if c is not None))
+
+
+def _condition(part: str, problems: list[str]) -> Condition | Forgotten | None:
+    if part.strip() == FORGOTTEN:
+        return Forgotten()
+    match, said = _CONDITION.fullmatch(part), f"the acceptance rule has {part.strip()!r}"
+    if match is None:
+        problems.append(
+            f"{said}; a condition is forgotten, NAME~50, NAME<1, NAME<=1, NAME>1 or NAME>=1 (retrain or floor may "
+            f"stand for the number)."
+        )
+        return None
+    name, sign, bound = match.groups()
+    word = bound if bound[0].isalpha() else None
+    if word is not None and word != "retrain" and (word, sign) != ("floor", "<="):
+        problems.append(f"{said}; words are NAME~retrain and NAME<=floor.")
+    if word is None and not math.isfinite(float(bound)):
+        problems.append(f"{said}; its bound is too large for a number.")
+    return Condition(name, sign, word or float(bound))
+
+
+def _exact(bound: float | str) -> str:
+    """The bound in full: what is shown can be read again as the same rule."""
+    return bound if isinstance(bound, str) else repr(bound).removesuffix(".0")
+
+
+def default_rule(sizes: Mapping[str, int]) -> str:
+    """The records' influence is gone, and no more accuracy is lost than a retrained model might lose.
+
+    Accuracy is watched on validation or test examples, whichever are more; on held-out ones if there are no others.
+
+    >>> default_rule({"val": 100, "test": 100, "heldout": 900}), default_rule({"val": 100, "test": 10_000})
+    ('forgotten, val_drop<6.2', 'forgotten, test_drop<1.5')
+    """
+    watched = max(("val", "test"), key=lambda name: sizes.get(name, 0))
+    watched = watched if sizes.get(watched) else "heldout"
+    return f"{FORGOTTEN}, {watched}_drop<{_exact(round(_LOST + _NOISE / math.sqrt(max(1, sizes.get(watched, 0))), 1))}"

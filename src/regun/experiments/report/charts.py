@@ -1,0 +1,252 @@
+"""The figures of the page: gaps against the noise floor, relearning, ROC curves, confidence, learning curves."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from regun.experiments.study.results import Floor
+from regun.render.figure_style import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
+from regun.render.numbers import fixed, shortened
+
+FloatArray = npt.NDArray[np.float64]
+
+SPLITS = {"forget": (ACCENT, "-"), "heldout": (COLOURS[1], (0, (4, 1.6))), "test": (INK, (0, (1.2, 1.3)))}
+"""Colour and dashes of the three groups of examples whose confidence is shown."""
+ROLES = {
+    "guessing": (MUTED, (0, (1, 2.2))),
+    "reference": (MUTED, "-"),
+    "base": (COLOURS[1], (0, (4, 1.6))),
+    "retrain": (INK, (0, (1.2, 1.3))),
+    "method": (ACCENT, "-"),
+}
+"""Colour and dashes of a curve by whose it is, in the order in which they are drawn."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of the gap chart: its mean, every run's value, and whether it is a method or only there to compare."""
+
+    title: str
+    value: float
+    runs: Sequence[float] = ()
+    method: bool = True
+
+
+def gap_figure(bars: Sequence[Bar], floor: Floor | None, label: str) -> Figure:
+    """Distance to Retrain, one row each in the order given; the band is as far as two retrained models are apart."""
+    with look():
+        longest = max((len(bar.title) for bar in bars), default=0)
+        left = min(155.0, 20.0 + 6.4 * longest)
+        height = 62 + 24 * len(bars)
+        figure = Figure(figsize=(400 * UNIT, height * UNIT))
+        axes = figure.add_axes((left / 400, 44 / height, (400 - 48 - left) / 400, (height - 54) / height))
+        axes.tick_params(labelsize=11.5)
+        axes.xaxis.label.set_fontsize(11.5)
+        values = [v for bar in bars for v in (bar.value, *bar.runs) if math.isfinite(v)]
+        logarithmic = _spans_decades(values, floor)
+        if logarithmic:
+            axes.set_xscale("log")
+        _band(axes, floor)
+        for row, bar in enumerate(bars):
+            _row(axes, row, bar)
+        axes.set(ylim=(len(bars) - 0.4, -0.6), xlabel=f"{label} (points{', log axis' if logarithmic else ''})")
+        _gap_limits(axes, values, floor, logarithmic)
+        axes.set_yticks(range(len(bars)), [shortened(label_of(bar.title), 20) for bar in bars])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.spines["left"].set_visible(False)
+        axes.grid(True, axis="x")
+        axes.set_axisbelow(True)
+    return figure
+
+
+def _spans_decades(values: Sequence[float], floor: Floor | None) -> bool:
+    positive = [v for v in (*values, floor.largest if floor else 0.0) if v > 0]
+    return bool(positive) and max(positive) > 6 * float(np.median(positive))
+
+
+def _gap_limits(axes: Axes, values: Sequence[float], floor: Floor | None, logarithmic: bool) -> None:
+    top = max([*values, floor.limit if floor else 0.0, 1e-6])
+    if not logarithmic:
+        axes.set_xlim(0, 1.06 * top)
+        return
+    low = min(v for v in (*values, floor.mean if floor else top) if v > 0)
+    axes.set_xlim(low / 2, 1.5 * top)
+    ticks = [m * 10.0**e for e in range(-6, 7) for m in (1, 2, 5) if low / 2 <= m * 10.0**e <= 1.5 * top]
+    step = -(-len(ticks) // 7)
+    axes.xaxis.set_major_locator(FixedLocator(ticks[::step]))
+    axes.xaxis.set_major_formatter(FixedFormatter([f"{t:g}" for t in ticks[::step]]))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _band(axes: Axes, floor: Floor | None) -> None:
+    if floor is None:
+        return
+    axes.axvspan(0 if axes.get_xscale() == "linear" else 1e-9, floor.largest, color=NOISE, alpha=0.17, lw=0)
+    axes.axvline(floor.mean, color=NOISE, lw=1.3, linestyle=(0, (4, 2)))
+    if floor.limit > floor.largest:
+        axes.axvspan(floor.largest, floor.limit, color=NOISE, alpha=0.07, lw=0)
+
+
+def _row(axes: Axes, row: int, bar: Bar) -> None:
+    if not math.isfinite(bar.value):
+        return
+    colour = ACCENT if bar.method else MUTED
+    if axes.get_xscale() == "linear":  # a log axis has no zero to start from
+        axes.plot([0.0, bar.value], [row, row], color=colour, lw=1.1, alpha=0.45)
+    if len(bar.runs) > 1:
+        axes.plot(bar.runs, [row] * len(bar.runs), "|", color=colour, markersize=8, alpha=0.8)
+    axes.plot(
+        [bar.value],
+        [row],
+        "o" if bar.method else "s",
+        color=colour,
+        markersize=7.5,
+        markerfacecolor=colour if bar.method else "white",
+        label=label_of(bar.title),
+    )
+    axes.annotate(
+        fixed(bar.value),
+        (max(bar.value, *bar.runs) if bar.runs else bar.value, row),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=11,
+        color=INK,
+        annotation_clip=False,
+        bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.6},
+    )
+
+
+def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: int) -> Figure:
+    """ROC curves on log axes, by role; shares between 0 and 1.
+
+    What is found without a single false alarm stands at the left edge, below the first share that can be seen.
+    """
+    low = 10.0 ** math.floor(math.log10(1.0 / max(nonmembers, 10)))
+    with look():
+        figure, axes = _panel((190, 186), left=42, bottom=37)
+        dots = np.geomspace(low, 1.0, 2)
+        axes.plot(dots, dots, color=ROLES["guessing"][0], linestyle=ROLES["guessing"][1], lw=1.0)
+        for role in sorted(curves, key=list(ROLES).index):
+            colour, dashes = ROLES[role]
+            fpr, tpr = (np.clip(side, low, 1.0) for side in curves[role])
+            axes.plot(fpr, tpr, color=colour, linestyle=dashes, lw=1.5, drawstyle="steps-post", label=role)
+        axes.set(xscale="log", yscale="log", xlim=(low, 1.15), ylim=(low, 1.15))
+        axes.set_xlabel("wrongly accused (%)", labelpad=3)
+        axes.set_ylabel("found (%)", labelpad=2)
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks = [10.0**e for e in range(round(math.log10(low)), 1)]
+            axis.set_major_locator(FixedLocator(ticks))
+            axis.set_major_formatter(FixedFormatter([f"{100 * t:g}" for t in ticks]))
+            axis.set_minor_locator(NullLocator())
+        axes.grid(True)
+    return figure
+
+
+def histogram_figure(groups: Mapping[str, FloatArray], limits: tuple[float, float], top: float) -> Figure:
+    """How sure the model is of the true label: shares of the examples of each split, on a logit axis.
+
+    `groups` hold log(p / (1 - p)) of the true label; what lies outside `limits` is counted in the outermost bins.
+    """
+    with look():
+        figure, axes = _panel((190, 142), left=38, bottom=37)
+        edges = np.linspace(*limits, BINS + 1)
+        for split, values in groups.items():
+            colour, dashes = SPLITS[split]
+            axes.stairs(shares(values, limits), edges, color=colour, linestyle=dashes, lw=1.5, label=split)
+            if split == "forget":
+                axes.stairs(shares(values, limits), edges, color=colour, alpha=0.2, fill=True, lw=0)
+        ticks = _logit_ticks(limits)
+        axes.set(xlim=limits, ylim=(0, 1.06 * top))
+        axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
+        axes.xaxis.set_major_formatter(FixedFormatter(list(ticks.values())))
+        axes.set_xlabel("confidence (%)", labelpad=3)
+        axes.set_ylabel("share (%)", labelpad=2)
+        axes.locator_params(axis="y", nbins=4, integer=True)
+        axes.grid(True, axis="y")
+        axes.set_axisbelow(True)
+    return figure
+
+
+BINS = 24
+_CONFIDENCES = (50, 99, 1, 99.99, 0.01, 90, 10)
+"""Ticks in percent, the most wanted first."""
+
+
+def shares(values: FloatArray, limits: tuple[float, float]) -> FloatArray:
+    """Percent of `values` in each bin, those outside the limits in the outermost."""
+    counts, _ = np.histogram(np.clip(values, *limits), bins=np.linspace(*limits, BINS + 1))
+    return 100.0 * counts / max(1, len(values))
+
+
+def _logit_ticks(limits: tuple[float, float]) -> dict[float, str]:
+    """Places and texts of confidences, as many as have room for their text."""
+    width = limits[1] - limits[0]
+    placed: dict[float, str] = {}
+    for confidence in _CONFIDENCES:
+        place = math.log(confidence / (100 - confidence))
+        if limits[0] <= place <= limits[1] and all(abs(place - other) > 0.19 * width for other in placed):
+            placed[place] = f"{confidence:.6g}"
+    return placed
+
+
+def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Figure:
+    """The loss of every epoch, a line for each run; epochs without a finite loss are left out."""
+    with look():
+        figure, axes = _panel((190, 138), left=42, bottom=37)
+        for number, (epochs, losses) in enumerate(runs):
+            kept = [(e, loss) for e, loss in zip(epochs, losses, strict=True) if math.isfinite(loss)]
+            x, y = [e for e, _ in kept], [loss for _, loss in kept]
+            marker = "o" if len(kept) < 3 else ""
+            alpha = 1.0 if number == 0 else 0.45
+            axes.plot(x, y, color=ACCENT, lw=1.5, alpha=alpha, marker=marker, markersize=4)
+        axes.set_xlabel("epoch", labelpad=3)
+        axes.locator_params(axis="y", nbins=4)
+        axes.locator_params(axis="x", nbins=5, integer=True)
+        axes.grid(True, axis="y")
+    return figure
+
+
+def relearning_figure(curves: Sequence[tuple[str, FloatArray]], limits: Sequence[tuple[float, float]]) -> Figure:
+    """What comes back over the steps: forget accuracy above, attack AUC below.
+
+    A curve is a role and, one row each, steps, accuracies and AUCs; `limits` are the ends of the two upright axes.
+    """
+    with look():
+        figure, below = _panel((190, 236), left=42, bottom=37, top=127)
+        above = _small_axes(figure, left=42, bottom=139, top=229)
+        for axes, values, name in ((above, 1, "forget acc. (%)"), (below, 2, "AUC (%)")):
+            for role, curve in curves:
+                colour, dashes = ROLES[role]
+                width, alpha = (0.8, 0.6) if role == "reference" else (1.5, 1.0)
+                axes.plot(curve[0], curve[values], color=colour, linestyle=dashes, lw=width, alpha=alpha)
+            axes.set(ylim=limits[values - 1])
+            axes.set_ylabel(name, labelpad=2)
+            axes.locator_params(axis="y", nbins=4)
+            axes.locator_params(axis="x", nbins=4, integer=True)
+            axes.grid(True, axis="y")
+        above.tick_params(labelbottom=False)
+        below.set_xlabel("steps on retained examples", labelpad=3)
+    return figure
+
+
+def _panel(size: tuple[int, int], *, left: int, bottom: int, top: int | None = None) -> tuple[Figure, Axes]:
+    """A small figure with room for ticks and labels at fixed places, so that panels in a row line up."""
+    width, height = size
+    figure = Figure(figsize=(width * UNIT, height * UNIT))
+    return figure, _small_axes(figure, left=left, bottom=bottom, top=top or height - 7)
+
+
+def _small_axes(figure: Figure, *, left: int, bottom: int, top: int) -> Axes:
+    width, height = (float(side) / UNIT for side in figure.get_size_inches())
+    axes = figure.add_axes((left / width, bottom / height, (width - left - 6) / width, (top - bottom) / height))
+    axes.tick_params(length=2.5, pad=2.5, labelsize=9.5)
+    axes.xaxis.label.set_fontsize(9.5)
+    axes.yaxis.label.set_fontsize(9.5)
+    return axes

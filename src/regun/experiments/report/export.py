@@ -1,0 +1,115 @@
+"""A study's results for machines: CSV in long form, JSON with everything down to single runs."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from regun.auditing import VERDICTS
+from regun.experiments.report.layout import verdict
+from regun.experiments.study.results import COSTS, Block, Results, Row, Run
+from regun.render.tables import csv_text
+
+HEAD = (
+    *("study", "forget", "label", "method", "title", "kind", "metric", "unit"),
+    *("mean", "std", "repeat_std", "low", "high", "level", "runs", "planned", "mark"),
+    *("retrain_mean", "distance", "floor_mean", "floor_largest", "floor_limit"),
+    *(word.replace(" ", "_") for word in VERDICTS),
+    *COSTS,
+    *("diverged_runs", "paper_mean", "paper_std", "paper_mark"),
+)
+"""The columns of the CSV: `runs` of `planned` have the number; `std` is over seeds, `repeat_std` over unlearning runs
+of one trained model; `low` and `high` are the interval over examples, its ends averaged; the verdicts are counts of
+runs; costs are means over runs."""
+
+
+def to_csv(results: Results, metrics: Sequence[str]) -> str:
+    """One row for every forget request, method and metric; empty where there is no number."""
+    rows = (_csv_row(results, b, row, name) for b in results.blocks for row in b.rows for name in metrics)
+    return csv_text(HEAD, rows)
+
+
+def to_json(results: Results, metrics: Sequence[str]) -> str:
+    """Everything: means with what stands behind them, floors, rankings, and every run."""
+    value = {
+        "study": results.name,
+        "title": results.title,
+        "about": dict(results.about),
+        "seeds": list(results.seeds),
+        "repeats": results.repeats,
+        "level": results.level,
+        "columns": list(results.columns),
+        "metrics": [results.metrics[name].to_json() for name in metrics],
+        "requests": [_json_block(results, block, metrics) for block in results.blocks],
+        "missing": list(results.missing),
+        "versions": dict(results.versions),
+        "machine": dict(results.machine),
+        "paper": {"setup": results.paper.setup, "note": results.paper.note} if results.paper else None,
+    }
+    return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _csv_row(results: Results, block: Block, row: Row, name: str) -> list[Any]:
+    cell, floor = row.cells.get(name), block.floors.get(name)
+    paper = results.printed(block.forget, row.name, name)
+    value = [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, results.level] if cell else [None] * 6
+    verdicts = cell.verdicts if cell else {}
+    return [
+        *(results.name, block.forget, block.label, row.name, row.title, row.kind, name, results.metrics[name].unit),
+        *value,
+        *(len(cell.seen) if cell else 0, row.planned, block.rankings[name].marks.get(row.name)),
+        *([cell.retrain, cell.distance] if cell else [None] * 2),
+        *([floor.mean, floor.largest, floor.limit] if floor else [None] * 3),
+        *(verdicts.get(word) for word in VERDICTS),
+        *(row.costs.get(what) for what in COSTS),
+        len(row.diverged),
+        *([paper.mean, paper.std, paper.mark] if paper else [None] * 3),
+    ]
+
+
+def _json_block(results: Results, block: Block, metrics: Sequence[str]) -> dict[str, Any]:
+    return {
+        "forget": block.forget,
+        "label": block.label,
+        "sizes": block.sizes,
+        "floors": {name: asdict(block.floors[name]) for name in metrics if name in block.floors},
+        "rankings": {name: asdict(block.rankings[name]) for name in metrics if name in block.rankings},
+        "rows": [_json_row(results, block, row, metrics) for row in block.rows],
+    }
+
+
+def _json_row(results: Results, block: Block, row: Row, metrics: Sequence[str]) -> dict[str, Any]:
+    printed = {name: results.printed(block.forget, row.name, name) for name in metrics}
+    return asdict(replace(row, runs=(), cells={})) | {
+        "judged": row.judged,
+        "verdict": verdict(row.verdicts) or None,
+        "cells": {name: _json_cell(block, row, name) for name in metrics if name in row.cells},
+        "paper": {name: asdict(number) for name, number in printed.items() if number},
+        "runs": [_json_run(run) for run in row.runs],
+    }
+
+
+def _json_cell(block: Block, row: Row, name: str) -> dict[str, Any]:
+    """All of the cell; its numbers by run carry their gap and the noise floor of their seed."""
+    cell, mark = row.cells[name], block.rankings[name].marks.get(row.name)
+    return asdict(cell) | {"distance": cell.distance, "verdicts": cell.verdicts, "mark": mark}
+
+
+def _json_run(run: Run) -> dict[str, Any]:
+    """The run without its evaluation, whose numbers stand in the cells."""
+    found, kept = run.evaluation, asdict(replace(run, evaluation=None))
+    del kept["evaluation"]
+    judged = {"verdict": found.verdict, "flags": found.flags} if found else {"verdict": None, "flags": ()}
+    return kept | judged | {"judged": found is not None}
+
+
+def _plain(value: Any) -> Any:
+    """JSON of settings and notes, which others made: what JSON cannot hold becomes text, as infinite numbers do."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(part) for part in cast("Sequence[Any]", value)]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -1,0 +1,159 @@
+"""Finished searches for settings: a table, three figures, a page, and the files of `regun tune --out`."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regun.experiments.search.objectives import OBJECTIVES
+from regun.experiments.search.settings_file import format_settings
+from regun.experiments.search.trials import SearchResult
+from regun.render.figure_style import ACCENT, COLOURS, MUTED, UNIT, figure_bytes, label_of, look
+from regun.render.html import render
+from regun.render.numbers import fixed, settings_text
+from regun.render.svg import Gallery
+from regun.render.tables import csv_of
+
+OTHER = COLOURS[1]
+HEAD = ("method", "default", "best", "trials", "settings", "")
+
+
+def tuning_files(found: Mapping[str, SearchResult], request: str, about: str) -> dict[str, bytes]:
+    """Names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
+    remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in found.items()}
+    block = format_settings({request: {name: tuned.settings for name, tuned in found.items()}}, remarks)
+    texts = {
+        "tuned.toml": block,
+        "trials.csv": trials_csv(found),
+        "trials.json": json.dumps({name: tuned.to_json() for name, tuned in found.items()}, indent=1, allow_nan=False),
+        "report.html": page(found, about, block),
+    }
+    figures = {f"{name}.svg": figure_bytes(draw(found), ".svg") for name, (draw, _) in FIGURES.items()}
+    return {name: text.encode() for name, text in texts.items()} | figures
+
+
+def page(found: Mapping[str, SearchResult], about: str, block: str) -> str:
+    """The page of a search: what was found, three figures, and the settings file's text."""
+    gallery = Gallery()
+    view = searches_view(found, gallery)
+    links = [(view["link"], view["title"]), ("settings", "Settings file")]
+    shown = {"about": about, "view": view, "block": block}
+    return render("tuning.html", title="Tuned settings", links=links, figures=gallery.css(), **shown)
+
+
+def searches_view(
+    found: Mapping[str, SearchResult], gallery: Gallery, *, title: str = "Search", link: str = "search"
+) -> dict[str, Any]:
+    """What the template `_searches.html` shows of searches with one objective; figures go into the page's `gallery`."""
+    objective = next(iter(found.values())).objective
+    figures = [
+        {"title": name.capitalize(), "text": said, "svg": gallery.embed(draw(found), f"{title}: {name}")}
+        for name, (draw, said) in FIGURES.items()
+    ]
+    text = f"Score: {OBJECTIVES[objective]}; in points, good is 0."
+    return {"link": link, "title": title, "text": text, "head": HEAD, "rows": summary_rows(found), "figures": figures}
+
+
+def summary_rows(found: Mapping[str, SearchResult]) -> list[list[str]]:
+    """A row a method: score of the default, best score, trials, the settings of the best, a remark."""
+    return [
+        [
+            name,
+            fixed(tuned.default_score),
+            fixed(tuned.best_score),
+            str(len(tuned.trials)),
+            settings_text(tuned.settings) or "-",
+            tuned.note or ("the default is kept" if tuned.best.number == 0 else ""),
+        ]
+        for name, tuned in found.items()
+    ]
+
+
+def trials_csv(found: Mapping[str, SearchResult]) -> str:
+    """All trials of several methods as one table; settings and parts a method does not have stay empty."""
+    plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
+    trials = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
+    return csv_of(
+        [
+            {"method": name, "trial": t.number, **t.values, **{key: getattr(t, key) for key in plain}, **t.parts}
+            for name, t in trials
+        ]
+    )
+
+
+def history(found: Mapping[str, SearchResult]) -> Figure:
+    """The score of every trial and the best so far, a panel a method."""
+
+    def draw(axes: Axes, tuned: SearchResult) -> None:
+        numbers, scores = [t.number for t in tuned.trials], [t.score for t in tuned.trials]
+        best = [min(scores[: k + 1]) for k in range(len(scores))]
+        axes.scatter(numbers, scores, s=14, color=MUTED, label="trial")
+        axes.step(numbers, best, where="post", color=ACCENT, label="best so far")
+        axes.axhline(tuned.default_score, color=OTHER, linewidth=1.0, linestyle="--", label="default")
+        finite = [t.score for t in tuned.trials if not t.diverged] or scores
+        axes.set_ylim(0, 1.1 * max(*finite, 1.0))
+        axes.set_xlabel("trial")
+
+    return _panels(found, draw, "score (good: 0)")
+
+
+def importance_bars(found: Mapping[str, SearchResult]) -> Figure:
+    """How much of the score's variation each setting explains, a panel a method."""
+    from regun.experiments.search.tpe import importance  # an extra: Optuna
+
+    def draw(axes: Axes, tuned: SearchResult) -> None:
+        shares = importance(tuned)
+        axes.barh(list(shares), list(shares.values()), color=ACCENT)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share of variation")
+        if not shares:
+            axes.set_yticks([])
+
+    return _panels(found, draw, "")
+
+
+def front(found: Mapping[str, SearchResult]) -> Figure:
+    """Forgetting against utility, both to be small, with the trials no other beats joined."""
+
+    def draw(axes: Axes, tuned: SearchResult) -> None:
+        kept = [t for t in tuned.trials if not t.diverged] or list(tuned.trials)
+        axes.scatter([t.utility for t in kept], [t.forgetting for t in kept], s=14, color=MUTED)
+        line = [t for t in tuned.front if not t.diverged]
+        axes.plot([t.utility for t in line], [t.forgetting for t in line], "o-", ms=4, color=ACCENT)
+        axes.plot(tuned.best.utility, tuned.best.forgetting, "*", ms=12, color=OTHER)
+        axes.set_xlabel("utility lost")
+
+    return _panels(found, draw, "not forgotten")
+
+
+FIGURES: dict[str, tuple[Callable[[Mapping[str, SearchResult]], Figure], str]] = {
+    "history": (history, "Every trial and the best so far; the dashed line is the default."),
+    "importance": (importance_bars, "How much of the score's variation each setting explains."),
+    "front": (front, "Forgetting against utility, both in points from ideal; the star is the trial chosen."),
+}
+
+
+def _panels(found: Mapping[str, SearchResult], draw: Callable[[Axes, SearchResult], None], ylabel: str) -> Figure:
+    columns = min(4, len(found))
+    rows = math.ceil(len(found) / columns)
+    with look():
+        figure = Figure(figsize=(210 * columns * UNIT, 180 * rows * UNIT), layout="constrained")
+        grid: Any = figure.subplots(rows, columns, squeeze=False)
+        for place, (name, tuned) in enumerate(found.items()):
+            axes: Axes = grid[place // columns][place % columns]
+            draw(axes, tuned)
+            axes.set_title(label_of(name), loc="left")
+            if place % columns == 0:
+                axes.set_ylabel(ylabel)
+        for place in range(len(found), rows * columns):
+            grid[place // columns][place % columns].set_axis_off()
+    return figure
+
+
+def _remark(tuned: SearchResult) -> str:
+    """What the settings file says about a search."""
+    scores = f"score {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}, {len(tuned.trials)} trials"
+    return f"{scores}\n{tuned.note}" if tuned.note else scores

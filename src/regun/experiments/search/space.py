@@ -1,0 +1,119 @@
+"""What a search may choose from: a method's own ranges, with the settings it starts from inside them."""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from regun.errors import SettingsError
+from regun.methods import Choice, Method, Range
+from regun.rng import derive
+
+Values = dict[str, Any]
+_DIGITS = 4  # of a number drawn from a range; more would pretend a precision that no setting has
+
+
+@dataclass(frozen=True)
+class Space:
+    """The settings to search, each a `Choice` or a `Range`, and their values at the start."""
+
+    axes: Mapping[str, Choice | Range]
+    start: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, method: Method, config: Any, family: str, fixed: Collection[str] = ()) -> "Space":
+        """The method's search space for a model family, without `fixed` settings, widened to hold `config`'s values.
+
+        >>> from regun.methods import get_method
+        >>> Space.of(get_method("finetune"), get_method("finetune").configure({"lr": 0.02}), "resnet").axes["lr"].values
+        (0.1, 0.05, 0.01, 0.005, 0.02)
+        """
+        wanted = {name: axis for name, axis in method.search.get(family, {}).items() if name not in fixed}
+        start = {name: getattr(config, name) for name in wanted}
+        return cls({name: _holding(axis, start[name], f"{method.name}.{name}") for name, axis in wanted.items()}, start)
+
+    @cached_property
+    def size(self) -> int | None:
+        """How many combinations there are; None if a range makes them endless."""
+        if any(isinstance(axis, Range) for axis in self.axes.values()):
+            return None
+        return math.prod(len(axis.values) for axis in self.axes.values() if isinstance(axis, Choice))
+
+    def at_most(self, trials: int) -> int:
+        """How many of so many trials there are to run: no more than there are combinations."""
+        return trials if self.size is None else min(trials, self.size)
+
+    def combinations(self, seed: int) -> list[Values]:
+        """Every combination of a finite space: the start first, the others in an order drawn from the seed."""
+        choices = [axis.values for axis in self.axes.values() if isinstance(axis, Choice)]
+        every = [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*choices)]
+        others = [values for values in every if values != dict(self.start)]
+        order = np.random.default_rng(derive(seed, "combinations")).permutation(len(others))
+        return [dict(self.start), *(others[k] for k in order)]
+
+    def point(self, unit: Sequence[float]) -> Values:
+        """The point of the space at `unit`, one number in [0, 1) an axis; ranges are even on their own scale."""
+        return {name: _at(axis, u) for (name, axis), u in zip(self.axes.items(), unit, strict=True)}
+
+    def rounded(self, values: Mapping[str, Any]) -> Values:
+        """Numbers drawn from a range, to a few digits and still inside it; the start as it is."""
+        if dict(values) == dict(self.start):
+            return dict(values)
+        return {name: _short(self.axes[name], value) for name, value in values.items()}
+
+    def describe(self) -> dict[str, Any]:
+        """The space as JSON, for the content key."""
+        axes = {
+            name: list(axis.values)
+            if isinstance(axis, Choice)
+            else {"low": axis.low, "high": axis.high, "log": axis.log}
+            for name, axis in self.axes.items()
+        }
+        return {"axes": axes, "start": dict(self.start)}
+
+
+def searchable(method: Method, config: Any, family: str, fixed: Collection[str] = ()) -> Space:
+    """The method's space, refused if there is nothing to choose."""
+    space = Space.of(method, config, family, fixed)
+    if space.size == 1:
+        known = ", ".join(method.search.get(family, {})) or "none for this family of models"
+        raise SettingsError(
+            [
+                f"{method.title} has nothing to search (its searched settings: {known}; given: "
+                f"{', '.join(fixed) or 'none'}); leave tune out, give fewer settings, or choose another method."
+            ]
+        )
+    return space
+
+
+def _holding(axis: Choice | Range, value: Any, name: str) -> Choice | Range:
+    """The axis, widened by the starting value where that lies outside."""
+    if isinstance(axis, Choice):
+        wrong = [v for v in (*axis.values, value) if not isinstance(v, str | bool | int | float)]
+        if wrong:
+            raise SettingsError([f"{name} cannot be searched: {wrong[0]!r} is no text, number, true or false."])
+        return axis if value in axis.values else Choice((*axis.values, value))
+    if isinstance(value, bool) or not isinstance(value, int | float) or (axis.log and value <= 0):
+        needed = "a number above 0" if axis.log else "a number"
+        raise SettingsError(
+            [f"{name} is searched from {axis.low} to {axis.high} and starts at {value!r}; give {needed}."]
+        )
+    return Range(min(axis.low, value), max(axis.high, value), axis.log)
+
+
+def _at(axis: Choice | Range, unit: float) -> Any:
+    if isinstance(axis, Choice):
+        return axis.values[min(int(unit * len(axis.values)), len(axis.values) - 1)]
+    if axis.log:
+        return math.exp(math.log(axis.low) + unit * (math.log(axis.high) - math.log(axis.low)))
+    return axis.low + unit * (axis.high - axis.low)
+
+
+def _short(axis: Choice | Range, value: Any) -> Any:
+    if isinstance(axis, Choice):
+        return value
+    return min(max(float(f"{value:.{_DIGITS}g}"), axis.low), axis.high)

@@ -1,0 +1,86 @@
+"""The only file that knows Optuna: proposals by its estimator, and which settings mattered."""
+
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.study import StudyDirection
+
+from regun.experiments.search.space import Space, Values
+from regun.experiments.search.trials import SearchResult, Trial
+from regun.methods import Choice, Range
+
+
+def proposed(
+    space: Space,
+    done: Sequence[Trial],
+    seed: int,
+    *,
+    pareto: bool = False,
+    sampler: Callable[[int], BaseSampler] | None = None,
+) -> Values:
+    """What a fresh sampler (by default a Parzen estimator over all axes jointly) makes of the trials so far."""
+    chosen = sampler(seed) if sampler else TPESampler(seed=seed, multivariate=True, n_startup_trials=1)
+    kinds = {name: _distribution(axis) for name, axis in space.axes.items()}
+    scores = [[t.forgetting, t.utility] if pareto else [t.score] for t in done]
+    with _quiet():
+        return _study(done, scores, kinds, chosen).ask(kinds).params
+
+
+def importance(tuned: SearchResult) -> dict[str, float]:
+    """Each setting's share of the score's variation (functional ANOVA of a random forest); empty where untellable."""
+    trials = tuned.trials
+    axes = sorted({name for t in trials for name in t.values})
+    if len({t.score for t in trials}) < 2 or len(trials) < 4 or not axes:
+        return {}
+    if len(axes) == 1:
+        return {axes[0]: 1.0}
+    kinds = {name: _seen([t.values[name] for t in trials]) for name in axes}
+    with _quiet():
+        study = _study(trials, [[t.score] for t in trials], kinds)
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: float(found[name]) for name in sorted(found, key=lambda n: found[n])}
+
+
+def _study(
+    trials: Sequence[Trial],
+    scores: Sequence[Sequence[float]],
+    kinds: Mapping[str, BaseDistribution],
+    sampler: BaseSampler | None = None,
+) -> optuna.Study:
+    """The trials as Optuna sees them, in memory."""
+    study = optuna.create_study(directions=[StudyDirection.MINIMIZE] * len(scores[0]), sampler=sampler)
+    for trial, values in zip(trials, scores, strict=True):
+        study.add_trial(optuna.create_trial(params=dict(trial.values), distributions=dict(kinds), values=values))
+    return study
+
+
+def _distribution(axis: Choice | Range) -> BaseDistribution:
+    if isinstance(axis, Choice):
+        return CategoricalDistribution(axis.values)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+def _seen(values: list[Any]) -> BaseDistribution:
+    """The distribution that values seem to come from."""
+    if all(isinstance(v, float) for v in values) and len(set(values)) > 5:
+        return FloatDistribution(min(values), max(values), log=min(values) > 0 and max(values) > 100 * min(values))
+    return CategoricalDistribution(sorted(set(values), key=str))
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Optuna logs to standard error by itself and remarks on experimental features; not inside this block."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

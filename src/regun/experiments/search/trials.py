@@ -1,0 +1,91 @@
+"""What a search found: its trials, the best of them, and their form as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Settings that were tried and how they did: scores to minimise, and what was run; trial 0 is the start.
+
+    `model` is the key of the trial's model in the store, if it has one; `diverged` says why there was nothing to score.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    score: float
+    forgetting: float
+    utility: float
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    diverged: str | None = None
+    model: str | None = None
+    steps: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A finished search of one method. `fixed` are settings that were given and not searched."""
+
+    method: str
+    objective: str
+    trials: tuple[Trial, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    note: str = ""
+    key: str = ""
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the smallest score; the earliest among equals, so the start keeps its place in a tie."""
+        return min(self.trials, key=lambda t: (t.score, t.number))
+
+    @property
+    def best_values(self) -> dict[str, Any]:
+        return dict(self.best.values)
+
+    @property
+    def best_score(self) -> float:
+        return self.best.score
+
+    @property
+    def default_score(self) -> float:
+        """The score of the settings the search started from."""
+        return self.trials[0].score
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a settings file keeps: the best values of what was searched, and what was given."""
+        return {**self.fixed, **self.best_values}
+
+    @property
+    def front(self) -> tuple[Trial, ...]:
+        """Trials that no other beats in forgetting without losing in utility, best forgetting first."""
+        kept: list[Trial] = []
+        for trial in sorted(self.trials, key=lambda t: (t.forgetting, t.utility, t.number)):
+            if not kept or trial.utility < kept[-1].utility:
+                kept.append(trial)
+        return tuple(kept)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "objective": self.objective,
+            "key": self.key,
+            "note": self.note,
+            "fixed": dict(self.fixed),
+            "default_score": self.default_score,
+            "best_score": self.best_score,
+            "best": self.best.number,
+            "best_values": self.best_values,
+            "front": [t.number for t in self.front],
+            "trials": [t.to_json() for t in self.trials],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SearchResult":
+        trials = tuple(Trial(**t) for t in value["trials"])
+        return cls(value["method"], value["objective"], trials, dict(value["fixed"]), value["note"], value["key"])

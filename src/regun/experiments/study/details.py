@@ -1,0 +1,136 @@
+"""A close look at one request: from what its models answered to ROC curves, confidences and risky examples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
+from regun.auditing.attack_results import ScoredSplits, offline_a, scores
+from regun.auditing.durability import Point
+from regun.auditing.roc import Contrast, roc_curve
+
+FloatArray = npt.NDArray[np.float64]
+
+POINTS = 160
+"""Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""
+RISKY = 25
+_EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
+
+
+@dataclass(frozen=True)
+class RelearnCurves:
+    """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
+
+    curves: Mapping[str, tuple[Point, ...]]
+    references: tuple[tuple[Point, ...], ...]
+
+
+@dataclass(frozen=True)
+class RowDetails:
+    """What the models of one forget request answered, for curves, histograms and the risk list: first seed and run."""
+
+    forget: str
+    seed: int
+    signals: Mapping[str, Mapping[str, Predictions]]
+    """Row name -> split (retain, forget, test, val, heldout) -> signals."""
+    references: Sequence[Mapping[str, Predictions]]
+    """Of each reference model: split -> signals."""
+    relearning: RelearnCurves | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The ROC curve of the close-up's attack on one model."""
+
+    fpr: FloatArray
+    tpr: FloatArray
+    auc: float
+    tpr1: float
+
+
+@dataclass(frozen=True)
+class RiskyExample:
+    """One forgotten example that looks like a member, with what the model and the references say of its true label."""
+
+    risk: Risk
+    confidence: float
+    expected: float | None
+
+
+@dataclass(frozen=True)
+class RiskTable:
+    """The most member-like forgotten examples of one model, and how many stand out."""
+
+    rows: tuple[RiskyExample, ...]
+    forgotten: int
+    unseen: int
+    above: int
+    """Forgotten examples that score above 99 % of unseen ones; 1 % of them would by chance."""
+
+
+def attack_of(closeup: RowDetails) -> str:
+    return "rmia" if closeup.references else "smia"
+
+
+def against(closeup: RowDetails) -> str | None:
+    """The unseen split that the close-up compares with, the first that every model has."""
+    every = [*closeup.signals.values(), *closeup.references]
+    return next((split for split in UNSEEN if all(split in splits for splits in every)), None)
+
+
+def curves(closeup: RowDetails) -> dict[str, Curve]:
+    """The ROC curve of every model, by entry name."""
+    split = against(closeup)
+    if split is None:
+        return {}
+    attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
+    others = [ScoredSplits.of(_scored(reference, split)) for reference in closeup.references]
+    found: dict[str, Curve] = {}
+    for name, signals in closeup.signals.items():
+        by_split = scores(attack, ScoredSplits.of(_scored(signals, split)), others, a)
+        contrast = Contrast.of(by_split["forget"], by_split[split])
+        fpr, tpr = roc_curve(contrast, POINTS)
+        auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])
+        found[name] = Curve(fpr, tpr, 100 * auc, 100 * tpr1)
+    return found
+
+
+def logits(signals: Mapping[str, Predictions]) -> dict[str, FloatArray]:
+    """log(p / (1 - p)) of the true label on forgotten, held-out and test examples."""
+    kept = [split for split in ("heldout", "test", "forget") if split in signals]
+    return {split: np.clip(signals[split].true_logit, -_EXTREME, _EXTREME) for split in kept}
+
+
+def common_limits(groups: Sequence[Mapping[str, FloatArray]]) -> tuple[float, float]:
+    """One axis for all models: the middle 98 % of what they say, at least from 10 % to 99 % confidence."""
+    pooled = np.concatenate([values for group in groups for values in group.values()])
+    low, high = np.quantile(pooled, [0.01, 0.99])
+    return min(float(low), -2.2), max(float(high), 4.7)
+
+
+def risky(closeup: RowDetails, name: str) -> RiskTable:
+    """The forgotten examples of one model that look most like members."""
+    signals = closeup.signals[name]
+    split = against(closeup) or "test"
+    found = risk_list(
+        _scored(signals, split), [_scored(r, split) for r in closeup.references], attack=attack_of(closeup)
+    )
+    forget = signals["forget"]
+    place = {int(index): row for row, index in enumerate(forget.indices)}
+    own = np.exp(forget.true_log_prob)
+    said = [np.exp(reference["forget"].true_log_prob) for reference in closeup.references]
+    expected = np.mean(said, axis=0) if said else None
+    rows = [
+        RiskyExample(
+            risk, float(own[place[risk.index]]), None if expected is None else float(expected[place[risk.index]])
+        )
+        for risk in found[:RISKY]
+    ]
+    above = sum(risk.percentile > 99.0 for risk in found)
+    return RiskTable(tuple(rows), len(found), len(signals[split]), above)
+
+
+def _scored(splits: Mapping[str, Predictions], split: str) -> dict[str, Predictions]:
+    return {"forget": splits["forget"], split: splits[split]}

@@ -1,0 +1,269 @@
+"""A study as data: what to train, forget and compare."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from regun.artifacts.ranking import Selection
+from regun.artifacts.setup import (
+    Setup,
+    checked_model,
+    default_model,
+    default_preset,
+    default_recipe,
+    family_of,
+    read_budget,
+    read_data,
+    read_request,
+)
+from regun.auditing import ATTACKS, METRICS
+from regun.data.registry import DataSpec
+from regun.experiments.search.settings_file import Blocks, method_name
+from regun.methods import Method, get_method, read_method
+from regun.models import ModelSpec
+from regun.plugins import is_code
+from regun.settings import bind, check, parse_spec, setting, to_json
+from regun.splits import Indices, Request, Reserve, reserve
+from regun.training.job import Budget
+from regun.training.recipes import Recipe, Updates, read_recipe
+
+FIRST_REFERENCE = 1001
+"""Training seed of the first reference model; the study's own seeds stay below."""
+TUNE_SEED = 100
+"""The seed that settings are searched on unless a study names one, or reports this one."""
+AS_BASE = ("optimizer", "momentum", "nesterov", "beta1", "beta2", "weight_decay", "decay", "schedule")
+"""What unlearning takes from base training with `updates = "base"`. Not the rate, which is a method's own, and no
+warm-up, which a trained model does not need."""
+REPEAT_STEP = 10_000
+"""How far the unlearning seeds of two repeats are apart; training seeds stay below."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What to compare; every field but `folder` is a key of the study's file."""
+
+    name: str = setting("study", "short name, for folders and messages")
+    title: str = setting("", "a line that says what it is about")
+    data: str = setting("digits", "data set, as `name,key=value` (its folder is given when the study runs)")
+    model: str = setting("", "model, as `name,key=value`; default by data set")
+    recipe: str = setting("", "recipe, as `name,key=value`; default by model")
+    augment: str = setting("", "input pipeline for training; default by model and data")
+    forget: tuple[str, ...] = setting(("0.1",), "what to forget: fractions or other requests")
+    seeds: tuple[int, ...] = setting((0,), "training seeds; each has its own split unless split_seed is set")
+    repeats: int = setting(1, "unlearning runs for each training seed, each from a seed of its own", low=1, high=1000)
+    split_seed: int | None = setting(None, "one split for all seeds (default: it moves with the seed, as in the paper)")
+    heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
+    val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
+    stratified: bool = setting(False, "draw held-out and validation class by class")
+    methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
+    beside: tuple[str, ...] = setting((), "further methods, which are judged alike and take no marks from the others")
+    references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
+    updates: str = setting(
+        "method",
+        "how weights are updated while unlearning: method (each one's own) or base (as in base training, rate apart)",
+        choices=("method", "base"),
+    )
+    budget: str = setting("", "`steps=N` or `samples=N` for every method (default: each method's own epochs)")
+    bootstrap: int = setting(1000, "resamples behind the intervals", low=0, high=1_000_000)
+    attacks: tuple[str, ...] = setting((), "further attacks beside the built-in ones: `file.py:function`")
+    metrics: tuple[str, ...] = setting((), "further columns: numbers of the audit, or metrics as `file.py:function`")
+    relearn: bool = setting(False, "also let every model train on retained examples alone, and see what comes back")
+    threads: int | None = setting(
+        None, "threads of one task; results are the same bit for bit only with the same", low=1
+    )
+    settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it, or the name of shipped ones")
+    settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
+    titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
+    tune_seed: int | None = setting(
+        None, "seed that settings are searched on (default: 100, or the next that is free)", low=0
+    )
+    tune: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata={"help": "trials, objective, seed"})
+    folder: str = "."
+
+    def __post_init__(self) -> None:
+        check(self, "study")
+
+    @property
+    def family(self) -> str:
+        """Whose search ranges and presets of the paper apply."""
+        return family_of(self._model()[0])
+
+    @property
+    def model_spec(self) -> ModelSpec:
+        return checked_model(*self._model())
+
+    @property
+    def recipe_value(self) -> Recipe:
+        return read_recipe(self.recipe or default_recipe(self.model_spec.name))
+
+    @property
+    def tuning(self) -> "TuneSpec | None":
+        return bind(TuneSpec, self.tune, "study.tune") if self.tune else None
+
+    @property
+    def budget_value(self) -> Budget | None:
+        return read_budget(self.budget) if self.budget else None
+
+    def request(self, forget: str) -> Request | Selection:
+        """What a request's text asks for; a file of ids is looked for in the study's folder."""
+        kind, _, file = forget.partition(":")
+        return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
+
+    @property
+    def audit_attacks(self) -> tuple[str, ...] | None:
+        """The attacks of every audit: the built-in ones that can run, then the study's own; None for the former."""
+        if not self.attacks:
+            return None
+        able = [a.name for a in ATTACKS.values() if a.references <= self.references and (self.val or not a.population)]
+        return (*able, *(self._found(text) for text in self.attacks))
+
+    @property
+    def audit_metrics(self) -> tuple[str, ...]:
+        """The metrics that every audit has beside the built-in ones."""
+        return tuple(self._found(text) for text in self.metrics if text not in METRICS)
+
+    def columns(self, measured: Iterable[str]) -> list[str]:
+        """Numbers that the study itself asks to see: those it names, its own metrics, the AUCs of its own attacks."""
+        own = [name for name in measured if name not in METRICS]
+        if "relearn_rmia_auc" in own:
+            own.remove("relearn_smia_auc")  # the weaker attack on the same
+        of_attacks = [
+            name for name in own if name.endswith(("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val"))
+        ]
+        return [*(name for name in self.metrics if name in METRICS), *(name for name in own if name not in of_attacks)]
+
+    @property
+    def tuned_on(self) -> int:
+        """The seed that settings are searched on: none of those reported, unless the study says otherwise."""
+        if self.tune_seed is not None:
+            return self.tune_seed
+        return next(seed for seed in count(TUNE_SEED) if seed not in self.seeds)
+
+    def unlearning_seed(self, seed: int, repeat: int) -> int:
+        """The seed of an unlearning run; the first one of a training seed has that seed itself."""
+        return seed + REPEAT_STEP * repeat
+
+    def reserve(self, labels: Indices, split: int) -> Reserve:
+        """What is set aside before any training, by the split's seed."""
+        return reserve(labels, split, heldout=self.heldout, val=self.val, stratified=self.stratified)
+
+    def split_of(self, seed: int) -> int:
+        """The split seed that goes with a training seed."""
+        return seed if self.split_seed is None else self.split_seed
+
+    def reference_seeds(self) -> tuple[int, ...]:
+        """Training seeds of the references: the same for all seeds, so that a fixed split shares its references."""
+        return tuple(FIRST_REFERENCE + n for n in range(self.references))
+
+    def data_spec(self, data_dir: str | None) -> DataSpec:
+        """The data set; `data_dir` is the folder of those that have files."""
+        return read_data(self.data, data_dir, self.folder)
+
+    def setup(self, split: int, data_dir: str | None) -> Setup:
+        """Data, model and one split; `data_dir` is the folder of the data sets."""
+        model, data = self.model_spec, self.data_spec(data_dir)
+        return Setup(
+            data=data,
+            model=model,
+            recipe=self.recipe_value,
+            preset=self.augment or default_preset(model.name, data.name),
+            split_seed=split,
+            heldout=self.heldout,
+            val=self.val,
+            stratified=self.stratified,
+        )
+
+    def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
+        """A method of the study with its settings for one request; `more`, tuned ones, win over all others."""
+        blocks = self.settings.get(forget, {})
+        block = {**self._as_base(text), **blocks.get(method_name(text), {}), **blocks.get(text, {})}
+        recipe = to_json(self.recipe_value) if method_name(text) == "retrain" else None
+        method, config = read_method(self._found(text), self.family, recipe, block)
+        return method, bind(method.config, more, method.name, config) if more else config
+
+    def _as_base(self, text: str) -> dict[str, Any]:
+        """Settings that a method takes from base training: those of all methods that it has not made its own."""
+        name, _, preset = method_name(self._found(text)).partition("@")
+        method = get_method(name)
+        if self.updates == "method" or method.from_scratch:  # which has a recipe anyway
+            return {}
+        usual = {one.name: one.default for one in fields(Updates) if one.name in AS_BASE}
+        own = {one.name: one.default for one in fields(method.config) if one.name in usual}
+        recipe, chosen = to_json(self.recipe_value), method.presets.get(preset, {})
+        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in chosen}
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Every method, those beside the others last."""
+        return self.methods + self.beside
+
+    def entries(self) -> dict[str, str]:
+        """Unique row names to method texts: the text up to its first comma where that is enough."""
+        shorts = [method_name(text) for text in self.compared]
+        taken = {s for s in shorts if shorts.count(s) > 1} | {"retrain"}
+        return {text if s in taken else s: text for s, text in zip(shorts, self.compared, strict=True)}
+
+    def title_of(self, name: str) -> str:
+        """The row's title: the study's own, or the method's; what tells two rows of one method apart is added."""
+        return self._titles[name]
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        texts = self.entries()
+        plain = {n: get_method(method_name(self._found(text)).partition("@")[0]).title for n, text in texts.items()}
+        several = {title for title in plain.values() if list(plain.values()).count(title) > 1}
+        rest = {n: text.partition("@")[2] or text.partition(",")[2] for n, text in texts.items()}
+        told = {n: f"{plain[n]} ({rest[n].replace(',', ', ')})" for n in texts if plain[n] in several and rest[n]}
+        return {"retrain": "Retrain", "base": "Base", **plain, **told, **self.titles}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values from which `from_json` makes the same study elsewhere, in another process say."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Study":
+        return bind(cls, value, "study")
+
+    def _model(self) -> tuple[str, dict[str, str]]:
+        return parse_spec(self._found(self.model) or default_model(parse_spec(self.data)[0]))
+
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that the study names, and that models of the store may therefore be built with."""
+        named = [self._model()[0], *(method_name(self._found(text)).partition("@")[0] for text in self.compared)]
+        return tuple(name for name in named if is_code(name))
+
+    def _found(self, text: str) -> str:
+        """Text whose Python file, if it names one, is looked for in the study's folder."""
+        place, comma, rest = text.partition(",")
+        head, at, preset = place.partition("@")
+        file, colon, function = head.rpartition(":") if ".py:" in head else (head, "", "")
+        path = Path(file).expanduser()
+        if not file.endswith(".py") or path.is_absolute():
+            return text
+        return f"{Path(self.folder) / path}{colon}{function}{at}{preset}{comma}{rest}"
+
+
+@dataclass(frozen=True)
+class TuneSpec:
+    """How a study tunes its methods: once for each request, on the first seed, frozen for all seeds."""
+
+    trials: int = setting(20, "settings tried for each method, the default among them", low=1)
+    objective: str = setting("gap", "what makes settings good", choices=("gap", "reference"))
+    seed: int = setting(0, "seed of the search", low=0)
+
+    def __post_init__(self) -> None:
+        check(self, "study.tune")
+
+
+def merged(under: Blocks, over: Blocks) -> Blocks:
+    """Blocks of settings, single settings of `over` winning."""
+    return {
+        request: {
+            method: {**under.get(request, {}).get(method, {}), **over.get(request, {}).get(method, {})}
+            for method in {**under.get(request, {}), **over.get(request, {})}
+        }
+        for request in {**under, **over}
+    }

@@ -1,0 +1,110 @@
+"""The trade-off between utility and forgetting: a study whose methods are swept over w, and its results as curves."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from regun.errors import RegunError
+from regun.experiments.search.settings_file import method_name
+from regun.experiments.study.results import Block, Results, Row
+from regun.experiments.study.spec import Study
+from regun.settings import parse_spec
+
+WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a model stands: utility (test accuracy) and forgetting (RMIA AUC), means and sample deviations, in %."""
+
+    utility: float
+    forgetting: float
+    utility_std: float | None = None
+    forgetting_std: float | None = None
+    w: float | None = None
+
+
+NOWHERE = Point(math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The sweep of w on one forget request: curves by method title, methods without a w as single points."""
+
+    forget: str
+    label: str
+    retrain: Point
+    base: Point
+    curves: Mapping[str, tuple[Point, ...]]
+    fixed: Mapping[str, Point]
+    noise: tuple[float, float] | None = None
+    """How far two retrained models are apart at most: in utility, in forgetting."""
+
+
+def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
+    """The study with every method that has a trade-off run once for each weight; the others stay as they are.
+
+    A study that tunes should be frozen first (`Workshop.frozen`), so that the other settings are the tuned ones.
+    """
+    if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
+        raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")
+    told: dict[str, str] = {}
+    for name, text in study.entries().items():
+        for one in _swept(study, text, weights):
+            told[one] = study.title_of(name) + ("" if one == text else f", w {_weight(one):g}")
+    name, methods = f"{study.name}-tradeoff", tuple(told)
+    swept = replace(study, name=name, methods=methods, beside=(), titles={}, tune={}, relearn=False)
+    return replace(swept, titles={entry: told[text] for entry, text in swept.entries().items()})
+
+
+def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
+    """Where the methods of each forget request stand; with the study that was swept, its curves over w."""
+    return [_tradeoff(block, study, weights) for block in results.blocks if _complete(block)]
+
+
+def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff:
+    curves: dict[str, tuple[Point, ...]] = {}
+    fixed: dict[str, Point] = {}
+    rows = {row.name: row for row in block.rows}
+    if study is None:
+        found = {row.title: _point(row) for row in block.methods}
+        fixed = {title: point for title, point in found.items() if point}
+    for name, text in study.entries().items() if study else ():
+        title, texts = study.title_of(name) if study else name, _swept(study, text, weights) if study else []
+        points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[method_name(t)], _weight(t))))
+        if texts != [text]:
+            curves[title] = points
+        elif points:
+            fixed[title] = points[0]
+    noise = [block.floors[name].largest for name in ("test_acc", "rmia_auc") if name in block.floors]
+    retrain, base = (_point(block.row(name)) or NOWHERE for name in ("retrain", "base"))
+    box = (noise[0], noise[1]) if len(noise) == 2 else None
+    return TradeOff(block.forget, block.label, retrain, base, curves, fixed, box)
+
+
+def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
+    method, _ = study.resolve(text, study.forget[0])
+    if method.tradeoff is None:
+        return [text]
+    name, values = parse_spec(text)
+    values = {**{k: v for k, v in values.items() if k != "w"}, **method.tradeoff}
+    rest = "".join(f",{key}={value}" for key, value in values.items())
+    return [f"{name}{rest},w={w:g}" for w in weights]
+
+
+def _weight(text: str) -> float | None:
+    w = parse_spec(text)[1].get("w")
+    return None if w is None else float(w)
+
+
+def _complete(block: Block) -> bool:
+    return all(_point(block.row(name)) for name in ("retrain", "base"))
+
+
+def _point(row: Row, w: float | None = None) -> Point | None:
+    """Test accuracy and RMIA AUC of a row; None where nothing could be judged."""
+    utility, forgetting = row.cells.get("test_acc"), row.cells.get("rmia_auc")
+    if utility is None or forgetting is None:
+        return None
+    up, across = (cell.repeat_std if cell.std is None else cell.std for cell in (utility, forgetting))
+    return Point(utility.mean, forgetting.mean, up, across, w)

@@ -1,0 +1,136 @@
+"""Models of the job's kind that have seen nothing: fresh weights, and a start moved towards them."""
+
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from regun.errors import RegunError
+from regun.rng import isolated
+from regun.training.job import Job, uncompiled
+
+
+def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
+    """A copy of the job's model, on its device and frozen where it is, with weights that depend on `purpose` only.
+
+    They come from `job.rebuild` where there is one; otherwise every layer that may train draws its own anew. Frozen
+    layers keep the job's own weights either way: nothing that is frozen was learned with the rest.
+    """
+    seed = job.derive(*purpose)
+    made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
+    _check_learned(uncompiled(made), job.model)
+    twin = copy.deepcopy(job.model)
+    twin.load_state_dict(uncompiled(made).state_dict())
+    with torch.no_grad():
+        for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
+            value.copy_(own)
+    return twin
+
+
+def _check_learned(made: nn.Module, model: nn.Module) -> None:
+    """A `rebuild` that loads the trained weights would pass for training anew."""
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    new = dict(made.named_parameters())
+    if own and all(name in new and torch.equal(new[name].detach().to(p), p.detach()) for name, p in own.items()):
+        raise RegunError(
+            "rebuild returned the model's own trained weights: a model that starts from these has seen what is to be "
+            "forgotten. Let rebuild(seed) return a new, untrained model (or the pretrained one it was made from)."
+        )
+
+
+def reset(model: nn.Module, seed: int) -> nn.Module:
+    """A copy whose every layer has drawn its weights anew; refused when a layer does not know how.
+
+    Frozen layers keep theirs.
+    """
+    fresh = copy.deepcopy(model)
+    kept = dict(_frozen(fresh))
+    saved = {name: value.clone() for name, value in kept.items()}
+    values = dict([*fresh.named_parameters(), *fresh.named_buffers()])
+    values = {n: v for n, v in values.items() if n not in kept and (v.is_floating_point() or v.is_complex())}
+    with torch.no_grad():
+        for value in values.values():
+            value.fill_(math.nan)  # so that what no layer draws anew shows, and cannot be the trained value
+    with isolated(seed):
+        reset_parameters(fresh)
+    with torch.no_grad():
+        for name, value in saved.items():
+            kept[name].copy_(value)
+    left = [name for name, value in values.items() if value.isnan().any()]
+    if left:
+        raise RegunError(
+            f"the model cannot make fresh weights for {len(left)} parameters or buffers (the first is {left[0]!r}); "
+            f"give rebuild=a function that returns a new, untrained model."
+        )
+    return fresh
+
+
+def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
+    """theta <- (1 - share) theta + share fresh, for all trainable weights but those of normalisation layers."""
+    norms = {f"{name}.{own}" for name, layer in _layers(model) if is_norm(layer) for own, _ in layer.named_parameters()}
+    new = dict(fresh.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and name not in norms:
+                parameter.lerp_(new[name].to(parameter), share)
+
+
+def is_norm(layer: nn.Module) -> bool:
+    """Whether a layer normalises; by its name, since models bring their own kinds (RMSNorm and the like)."""
+    return "norm" in type(layer).__name__.lower() and not list(layer.children())
+
+
+def reset_parameters(model: nn.Module) -> None:
+    """Every layer draws its weights as when it was made; then whole models that have rules of their own for that."""
+    for layer in model.modules():
+        own_reset = getattr(layer, "reset_parameters", None)
+        if callable(own_reset):
+            own_reset()
+    _reset_by_model(model)
+    _reset_adapters(model)
+
+
+def _reset_by_model(model: nn.Module) -> None:
+    """Models of the package transformers draw other weights than their layers would: embeddings fifty times smaller."""
+    done: set[nn.Module] = set()
+    for whole in model.modules():
+        rule = getattr(whole, "_init_weights", None)
+        if callable(rule) and whole not in done:
+            parts = list(whole.modules())
+            for part in reversed(parts):
+                _forget_flags(part)
+                rule(part)
+            done.update(parts)
+
+
+def _forget_flags(part: nn.Module) -> None:
+    """What the package marks as drawn already it would not draw again."""
+    for marked in (part, *part.parameters(recurse=False), *part.buffers(recurse=False)):
+        if hasattr(marked, "_is_hf_initialized"):
+            delattr(marked, "_is_hf_initialized")
+
+
+def _reset_adapters(model: nn.Module) -> None:
+    """Adapters of the package peft as they begin, changing nothing: their layers alone would draw noise."""
+    for layer in model.modules():
+        anew = getattr(layer, "reset_lora_parameters", None)
+        if callable(anew):
+            for name in getattr(layer, "active_adapters", ()):
+                anew(name, True)
+
+
+def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
+    for prefix, layer in _layers(model):
+        own = dict(layer.named_parameters(recurse=False))
+        frozen = {name: p for name, p in own.items() if not p.requires_grad}
+        if frozen and len(frozen) == len(own):
+            frozen |= dict(layer.named_buffers(recurse=False))
+        yield from ((f"{prefix}.{name}".lstrip("."), value) for name, value in frozen.items())
+
+
+def _layers(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    return cast("Iterable[tuple[str, nn.Module]]", model.named_modules())

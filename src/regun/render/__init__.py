@@ -1,0 +1,1 @@
+"""Numbers as text, tables, HTML pages and figures: how results are shown, whatever they are."""

@@ -1,0 +1,149 @@
+"""An evaluation as text for a terminal: the answers first, then the numbers, then what they can and cannot say."""
+
+from collections.abc import Iterator
+
+from regun.auditing import UNSEEN, VERDICTS, AttackResult, Evaluation, describe
+from regun.auditing.attack_results import number_name
+from regun.auditing.durability import Point, Relearned
+from regun.auditing.verdict import INFLUENCE
+from regun.render.numbers import fixed, interval, many, names
+from regun.render.tables import table
+
+MAIN = (
+    *("retain_acc", "forget_acc", "test_acc", "retain_div", "test_div"),
+    *("smia_auc", "rmia_auc", "rmia_offline_auc", "lira_auc", "lira_tpr1"),
+    *("forget_entropy", "retain_auc", "gap_rftp", "gap_tp"),
+)
+ALONE = (
+    *("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc"),
+    *("smia_auc", "smia_auc_val", "smia_auc_heldout", "retain_auc"),
+)
+"""Numbers shown unless all are asked for, with and without a retrained model; the user's own are shown as well."""
+
+
+def audit_text(evaluation: Evaluation, title: str, forgotten: int, *, everything: bool = False) -> str:
+    """What an audit found, for people."""
+    wanted = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
+    shown = [n for n in (evaluation.numbers if everything else dict.fromkeys(wanted)) if n in evaluation.numbers]
+    parts = [
+        f"{title}: {many(forgotten, 'example')} to forget",
+        "\n".join(answers(evaluation, forgotten)),
+        _numbers(evaluation, shown),
+        _list("What the numbers mean:", _meanings(evaluation, shown)),
+        _list("Warnings:", _warnings(evaluation, everything)),
+        _list("Retained examples that unlearning exposed most:", _exposed(evaluation, 25 if everything else 5)),
+        _list("What else was found:", iter(evaluation.findings[evaluation.influence is not None :])),
+        _list("What this audit can and cannot say:", iter(evaluation.claims)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def answers(evaluation: Evaluation, forgotten: int) -> Iterator[str]:
+    """The answers of an audit, a line each: how much influence is left, of a single example its place among unseen
+    ones, and whether the model is like a retrained one."""
+    if evaluation.influence is not None:
+        yield f"Influence left: {evaluation.influence.answer.upper()}. {evaluation.influence.why}"
+    if forgotten == 1:
+        yield from _place(evaluation)
+    if evaluation.verdict is not None:
+        words = VERDICTS[evaluation.verdict]
+        worst = part_name(evaluation.worst, evaluation).removesuffix(".") if evaluation.worst else ""
+        farthest = f" Farthest off: {worst}." if worst else ""
+        yield f"Like a retrained model: {words.short.upper()} ({words.meaning}).{farthest}"
+
+
+def shadows_text(found: AttackResult, shadows: int) -> str:
+    """What U-LiRA found, for people."""
+    ends = interval(found.auc.low, found.auc.high, 2)
+    shown = fixed(found.auc.value) + (f" ({ends})" if ends else "")
+    return (
+        f"U-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.\n"
+        "  This attacker knows the method, its settings, and how it leaves the examples it has unlearned."
+    )
+
+
+def relearning_text(found: Relearned) -> str:
+    """What came back step by step, for people; the numbers of the end are among those of the evaluation."""
+    curves = {who: curve for who, curve in (("model", found.curve), ("Retrain", found.retrain_curve)) if curve}
+    head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
+    rows: list[list[str]] = []
+    for points in zip(*curves.values(), strict=True):
+        values = [value for point in points for value in (point.forget_acc, attack_auc(point))]
+        rows.append([f"{points[0].steps:,}", *map(fixed, values)])
+    return f"Relearning: {found.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
+
+
+def attack_auc(point: Point) -> float:
+    """RMIA's AUC, or the loss attack's where there are no reference models."""
+    return point.smia_auc if point.rmia_auc is None else point.rmia_auc
+
+
+def _place(evaluation: Evaluation) -> Iterator[str]:
+    """Where a single forgotten example stands."""
+    places = {s: n for s in UNSEEN if (n := number_name("smia", "auc", s)) in evaluation.numbers}
+    now = names(f"{fixed(evaluation.numbers[name].value, 1)} % of {split}" for split, name in places.items())
+    was = names(fixed(evaluation.before[name].value, 1) for name in places.values() if name in evaluation.before)
+    if now:
+        before = f", before unlearning {was}" if was else ""
+        yield f"Place: the example looks more like a member than {now} examples{before}. Usual: any place, 2.5 to 97.5."
+
+
+def part_name(name: str, *evaluations: Evaluation) -> str:
+    """A part of the verdict for people."""
+    return "influence, record by record" if name == INFLUENCE else describe(name, *evaluations).label
+
+
+def value_before(evaluation: Evaluation, name: str) -> float | None:
+    """A number of the model before unlearning, where that is known."""
+    if name in evaluation.before:
+        return evaluation.before[name].value
+    return evaluation.gaps[name].before if name in evaluation.gaps else None
+
+
+def _numbers(evaluation: Evaluation, shown: list[str]) -> str:
+    rows = [_row(evaluation, name) for name in shown]
+    head = ["number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict"]
+    filled = [k for k in range(len(head)) if k < 2 or any(row[k] for row in rows)]
+    return table([head[k] for k in filled], [[row[k] for k in filled] for row in rows])
+
+
+def _row(evaluation: Evaluation, name: str) -> list[str]:
+    number, gap, before = evaluation.numbers[name], evaluation.gaps.get(name), value_before(evaluation, name)
+    floor = ""
+    if gap and gap.floor_mean is not None and gap.floor_limit is not None:
+        floor = f"{fixed(gap.floor_mean)} (up to {fixed(gap.floor_limit)})"
+    return [
+        describe(name, evaluation).label,
+        fixed(number.value),
+        interval(number.low, number.high, 2),
+        "" if before is None else fixed(before),
+        fixed(evaluation.retrain[name]) if name in evaluation.retrain else "",
+        fixed(gap.value) if gap else "",
+        floor,
+        VERDICTS[gap.verdict].short if gap and gap.verdict else "",
+    ]
+
+
+def _meanings(evaluation: Evaluation, shown: list[str]) -> Iterator[str]:
+    for metric in (describe(name, evaluation) for name in shown):
+        yield f"{metric.label}: {metric.meaning}. Good: {metric.good}."
+
+
+def _warnings(evaluation: Evaluation, everything: bool) -> Iterator[str]:
+    shown = evaluation.flags if everything else evaluation.flags[:2]
+    yield from shown
+    if len(shown) < len(evaluation.flags):
+        yield f"... and {len(evaluation.flags) - len(shown)} more of this kind; --all shows them."
+
+
+def _exposed(evaluation: Evaluation, most: int) -> Iterator[str]:
+    for one in evaluation.exposed[:most]:
+        yield (
+            f"{one.name or one.index} (label {one.label}): looks more like a member than {fixed(one.after, 1)} % of "
+            f"unseen examples, before {fixed(one.before, 1)} %"
+        )
+
+
+def _list(title: str, lines: Iterator[str]) -> str:
+    found = [f"  {line}" for line in lines]
+    return "\n".join([title, *found]) if found else ""

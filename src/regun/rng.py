@@ -1,0 +1,64 @@
+"""Randomness without global state."""
+
+import json
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from regun.hashing import canonical_json, digest
+
+
+def derive(seed: int | str, *names: int | str) -> int:
+    """A seed that depends on `seed` and `names` only, never on what was drawn before."""
+    return int(digest([seed, *names])[:15], 16)
+
+
+def rng_key(inputs: Any) -> str:
+    """What the random numbers of a run follow from: all that decides it but the digests of code, which change with
+    every edit, also with those that change no result."""
+    return digest(_without_code(json.loads(canonical_json(inputs))))
+
+
+def _without_code(value: Any) -> Any:
+    if isinstance(value, dict):
+        parts = cast("dict[str, Any]", value)
+        return {name: _without_code(part) for name, part in parts.items() if name != "code"}
+    return [_without_code(part) for part in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def generator(seed: int | str, *names: int | str) -> torch.Generator:
+    """A fresh CPU generator seeded by `derive`; devices receive what it draws, so results do not depend on them."""
+    return torch.Generator().manual_seed(derive(seed, *names))
+
+
+@contextmanager
+def own_torch_rng(seed: int, device: torch.device | None = None) -> Generator[None]:
+    """Torch's global generators start from `seed` inside the block; the caller's states come back after.
+
+    `torch.manual_seed` would also queue a seeding of every accelerator, with a stack trace each, on every call.
+    """
+    cuda = device if device is not None and device.type == "cuda" else None
+    with torch.random.fork_rng(devices=[] if cuda is None else [cuda]):
+        torch.default_generator.manual_seed(seed)
+        if cuda is not None:
+            with torch.cuda.device(cuda):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def isolated(seed: int, device: torch.device | None = None) -> Generator[None]:
+    """Seed the global generators (torch, numpy, random) inside the block only; the caller's states come back after."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with own_torch_rng(seed, device):
+        try:
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)

@@ -1,0 +1,247 @@
+"""The whole evaluation: names, intervals, gaps, JSON, claims, what is possible without Retrain, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import wasserstein_distance
+
+from regun.auditing import ATTACKS, METRICS, Evaluation, Evidence, Predictions, describe, evaluate, noise_floor
+from regun.auditing.metrics import accuracy, divergence, entropy
+from regun.errors import AuditError
+
+K = 4
+SIZES = {"retain": 120, "forget": 60, "test": 150, "val": 70, "heldout": 80}
+
+
+def model(seed: int, **raised: float) -> dict[str, Predictions]:
+    made: dict[str, Predictions] = {}
+    for number, (split, size) in enumerate(SIZES.items()):
+        labels = np.random.default_rng(number).integers(0, K, size)
+        logits = np.random.default_rng([seed, number]).normal(0, 1.5, (size, K))
+        logits[np.arange(size), labels] += 1.0 + raised.get(split, 0.0)
+        made[split] = Predictions.from_logits(logits, labels, number * 1000 + np.arange(size))
+    return made
+
+
+def without(splits: dict[str, Predictions], *names: str) -> dict[str, Predictions]:
+    return {name: value for name, value in splits.items() if name not in names}
+
+
+TARGET, RETRAIN = model(0, retain=2.0, forget=2.0), model(1, retain=2.0)
+REFERENCES = [model(k, retain=2.0) for k in (2, 3, 4)]
+BEFORE = model(5, retain=2.0, forget=3.0)
+FULL = evaluate(TARGET, RETRAIN, REFERENCES, before=BEFORE, bootstrap=200)
+
+
+def test_numbers_are_what_their_functions_say():
+    values = FULL.values()
+    for split in SIZES:
+        assert values[f"{split}_acc"] == pytest.approx(accuracy(TARGET[split]))
+        assert values[f"{split}_div"] == pytest.approx(divergence(TARGET[split], RETRAIN[split]))
+        assert FULL.retrain[f"{split}_acc"] == pytest.approx(accuracy(RETRAIN[split]))
+    assert values["forget_entropy"] == pytest.approx(entropy(TARGET["forget"]))
+    assert values["forget_entropy_diff"] == pytest.approx(entropy(TARGET["forget"]) - entropy(RETRAIN["forget"]))
+    terms = ("retain_acc", "forget_acc", "test_acc", "rmia_auc")
+    assert values["gap_rftp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in terms]))
+    assert values["gap_tp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in terms[2:]]))
+    on_val = ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")
+    assert values["gap_rfvp"] == pytest.approx(np.mean([abs(values[t] - FULL.retrain[t]) for t in on_val]))
+    assert values["confidence_ks_test"] == pytest.approx(values["confidence_advantage"])
+    for splits, numbers in ((TARGET, values), (RETRAIN, FULL.retrain)):
+        sides = [100 * np.exp(splits[name].true_log_prob) for name in ("forget", "heldout")]
+        assert numbers["confidence_wasserstein_heldout"] == pytest.approx(wasserstein_distance(*sides))
+
+
+def test_every_number_is_in_the_catalogue_and_has_an_interval_that_holds_it():
+    for name, number in FULL.numbers.items():
+        metric = METRICS[name]
+        assert all((metric.label, metric.unit, metric.meaning, metric.good))
+        if not name.startswith("gap_"):  # a mean of distances has none
+            assert number.low is not None, name
+            assert number.high is not None, name
+            assert number.low <= number.value + 1e-9, name
+            assert number.high >= number.value - 1e-9, name
+    assert {a.attack for a in FULL.attacks.values()} == set(ATTACKS)
+    assert "rmia_offline_val" not in FULL.attacks  # validation is its population
+
+
+def test_the_docs_explain_every_kind_of_number():
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    statistics = ("auc", "tpr1", "tpr01", "bacc", "advantage")
+    assert all(f"`{part}`" in text for part in (*ATTACKS, *statistics))
+    attack_numbers = {f"{attack}_{statistic}" for attack in ATTACKS for statistic in statistics}
+    for name in METRICS:
+        kind = name.removesuffix("_val").removesuffix("_heldout").removesuffix("_test")
+        of_split = f"`*_{name.rpartition('_')[2]}`" in text
+        assert kind in attack_numbers or f"`{kind}`" in text or of_split, name
+
+
+def test_describe_knows_every_number_by_name():
+    assert describe("rmia_auc").label == "RMIA AUC"
+    assert describe("lira_tpr1_val").label == "offline LiRA TPR@1% (validation)"
+    assert all(describe(name, FULL) is METRICS[name] for name in FULL.numbers)
+    assert not FULL.metrics
+    with pytest.raises(AuditError, match="unknown metric 'forget_ac'. Did you mean 'forget_acc'"):
+        describe("forget_ac")
+
+
+def test_json_round_trip_through_text():
+    again = Evaluation.from_json(json.loads(json.dumps(FULL.to_json(), allow_nan=False)))
+    assert again == FULL
+    assert again.attacks["rmia"].roc[0] == (0.0, 0.0)
+    assert again.attacks["rmia"].roc[-1] == (100.0, 100.0)
+
+
+def test_same_seed_same_result_other_seed_same_values():
+    again = evaluate(TARGET, RETRAIN, REFERENCES, before=BEFORE, bootstrap=200)
+    assert again == FULL
+    other = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=200, seed=1, floor=False)
+    assert other.numbers["rmia_auc"].value == FULL.numbers["rmia_auc"].value
+    assert other.numbers["forget_div"].value == FULL.numbers["forget_div"].value
+    assert other.numbers["forget_div"].low != FULL.numbers["forget_div"].low
+
+
+def test_a_floor_made_once_serves_every_model():
+    floor = noise_floor(RETRAIN, REFERENCES)
+    given = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=floor)
+    assert given.gaps == evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0).gaps
+    assert evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False).verdict is None
+
+
+def test_without_a_retrained_model():
+    found = evaluate(without(TARGET, "val"), bootstrap=100)
+    assert {"smia", "smia_heldout", "confidence", "entropy_heldout"} <= set(found.attacks)
+    assert {"confidence_ks_heldout", "confidence_wasserstein_test"} <= set(found.numbers)
+    assert not found.gaps
+    assert not found.retrain
+    assert found.verdict is None
+    assert "rmia_auc" not in found.numbers
+    text = " ".join(found.claims)
+    assert "'Behaves as if retrained' cannot be claimed" in text
+    assert "Whether single forgotten examples stand out cannot be claimed: that needs reference models" in text
+    assert "'Inside the noise floor' cannot be claimed" in text
+
+
+def test_claims_follow_what_was_there():
+    assert not any("cannot" in claim or "not known" in claim for claim in FULL.claims)
+    blind = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0)
+    assert any("'inside' cannot be claimed without the model before" in claim for claim in blind.claims)
+    assert any("What these tests could have seen is not known" in claim for claim in blind.claims)
+    assert any("that needs the model before unlearning and models that never saw" in claim for claim in blind.claims)
+    one = evaluate(TARGET, RETRAIN, REFERENCES[:1], bootstrap=0)
+    assert any("compared with 1 reference model" in claim for claim in one.claims)
+    assert any("noise floor needs Retrain and at least 2" in claim for claim in one.claims)
+    assert any("was not asked for" in c for c in evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False).claims)
+    assert any("give the test split" in claim for claim in evaluate(without(TARGET, "test"), bootstrap=0).claims)
+
+
+def test_tuning_works_without_the_test_split():
+    found = evaluate(*(without(m, "test", "heldout") for m in (TARGET, RETRAIN)),
+                     [without(r, "test", "heldout") for r in REFERENCES], attacks=["rmia"], bootstrap=0)  # fmt: skip
+    assert found.numbers["gap_rfvp"].value == pytest.approx(FULL.numbers["gap_rfvp"].value)
+    assert found.verdict is not None
+    assert not any(name.startswith("test") for name in found.numbers)
+
+
+def test_attacks_by_name_and_by_function():
+    def margin(evidence: Evidence) -> np.ndarray:
+        return evidence.target.true_logit
+
+    found = evaluate(TARGET, RETRAIN, REFERENCES, attacks=["smia", margin], bootstrap=50)
+    assert found.numbers["margin_auc"].value == pytest.approx(found.numbers["smia_auc"].value)
+    assert found.gaps["margin_auc"].verdict is not None
+    assert {a.attack for a in found.attacks.values()} == {"smia", "margin"}
+
+
+def test_more_splits_in_a_reference_do_no_harm():
+    few = without(TARGET, "heldout")
+    mixed = evaluate(few, RETRAIN, REFERENCES, bootstrap=0)
+    assert mixed.numbers["rmia_auc"] == evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0).numbers["rmia_auc"]
+
+
+def test_the_tuned_a_is_recorded_and_can_be_given():
+    assert 0 < FULL.settings["rmia_a"] < 1
+    assert evaluate(TARGET, references=REFERENCES, rmia_a=0.25, bootstrap=0).settings["rmia_a"] == 0.25
+    without_retain = evaluate(without(TARGET, "retain"), references=REFERENCES, bootstrap=0)
+    assert without_retain.settings["rmia_a"] == FULL.settings["rmia_a"]  # the references' own retain signals serve
+
+
+def test_two_examples_are_enough():
+    def tiny(first: float) -> dict[str, Predictions]:
+        return {
+            name: Predictions.from_logits([[first, 0.0], [0.0, 1.0]], [0, 1], [0, 1]) for name in ("forget", "test")
+        }
+
+    found = evaluate(tiny(2.0), tiny(2.0), [tiny(1.0), tiny(1.5)], bootstrap=20)
+    assert found.numbers["rmia_auc"].value == 50
+    assert found.numbers["test_div"].value == pytest.approx(0, abs=1e-12)
+
+
+def shuffled(signals: Predictions) -> Predictions:
+    order = np.random.default_rng(0).permutation(len(signals))
+    return Predictions(signals.log_probs[order], signals.labels[order], signals.indices[order])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: evaluate(without(TARGET, "forget")), "needs the forget set and one of test, heldout, val, got retain"),
+        (lambda: evaluate({"forget": TARGET["forget"]}), "membership is told by comparing forgotten with unseen"),
+        (lambda: evaluate({**TARGET, "tests": TARGET["test"]}), "unknown split 'tests'. Did you mean 'test'"),
+        (
+            lambda: evaluate({**TARGET, "test": Predictions.from_logits([[0.0] * K], [0], [0])}),
+            "the test split has 1 example; an attack needs at least 2 unseen ones",
+        ),
+        (lambda: evaluate(TARGET, unseen=["retain"]), "judging needs the forget set and unseen ones"),
+        (lambda: evaluate(TARGET, unseen=[]), "no set was asked for"),
+        (lambda: evaluate(TARGET, before=without(TARGET, "test")), "the model before unlearning lacks the test split"),
+        (
+            lambda: evaluate({**TARGET, "test": Predictions.from_logits(np.zeros((5, 3)), [0] * 5, range(5))}),
+            "the test split has 3 classes and the forget split 4",
+        ),
+        (lambda: evaluate(TARGET, without(RETRAIN, "val")), "Retrain lacks the val split"),
+        (
+            lambda: evaluate(TARGET, {**RETRAIN, "test": shuffled(RETRAIN["test"])}),
+            "audited model and Retrain on test have different ids",
+        ),
+        (
+            lambda: evaluate(TARGET, RETRAIN, [{**RETRAIN, "val": RETRAIN["test"]}]),
+            "reference 0 on val have different ids .70 and 150 examples",
+        ),
+        (
+            lambda: evaluate(
+                TARGET, {s: Predictions.from_logits(np.zeros((n, 3)), [0] * n, range(n)) for s, n in SIZES.items()}
+            ),
+            "differ in their label space: 4 and 3 classes",
+        ),
+        (
+            lambda: evaluate(TARGET, RETRAIN, [REFERENCES[0], RETRAIN]),
+            "reference 1 gives exactly the outputs of Retrain on the forget set: the same model twice",
+        ),
+        (lambda: evaluate(TARGET, references=[TARGET]), "reference 0 gives exactly the outputs of the audited model"),
+        (lambda: evaluate(TARGET, references=REFERENCES[:1] * 2), "exactly the outputs of reference 0"),
+        (lambda: noise_floor(RETRAIN, [*REFERENCES, RETRAIN]), "reference 3 gives exactly the outputs of Retrain"),
+        (lambda: evaluate(TARGET, attacks=["rmia"]), "'rmia' needs 1 or more reference models; got 0 references"),
+        (
+            lambda: evaluate(without(TARGET, "val"), references=REFERENCES, attacks=["rmia_offline"]),
+            "reference models and a val split; got 3 references and no val split",
+        ),
+        (lambda: evaluate(TARGET, attacks=["smia", "smia"]), "two attacks share a name"),
+        (lambda: evaluate(TARGET, bootstrap=-1), "-1 resamples"),
+        (
+            lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[None, {5, 1003, 1004}, None]),
+            "reference 1 trained on 2 of the 60 forgotten examples .first id 1003.; a reference must never have seen",
+        ),
+        (lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[[1]]), "trained_on has 1 entries for 3 references"),
+    ],
+)
+def test_refusals(call: object, text: str):
+    with pytest.raises(AuditError, match=text):
+        call()  # type: ignore[operator]
+
+
+def test_references_that_never_saw_the_forget_set_are_accepted():
+    clean = [range(120), np.arange(120), None]
+    assert evaluate(TARGET, RETRAIN, REFERENCES, trained_on=clean, bootstrap=0, floor=False).numbers

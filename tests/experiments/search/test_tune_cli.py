@@ -1,0 +1,179 @@
+"""`regun tune`, `regun unlearn --settings` and `regun unlearn --tune`, as a person uses them."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regun.artifacts import Store
+from regun.cli import main
+from regun.experiments.search.settings_file import read_settings
+from toys import hear_interrupts
+
+pytest.importorskip("optuna")
+pytestmark = pytest.mark.usefixtures("plain_surroundings")
+
+DATA = ["--data", "digits,limit=400,test_limit=50", "--recipe", "digits,epochs=4", "--threads", "1", "--quiet"]
+QUICK = ["--forget", "0.1", "--budget", "steps=3", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that holds a base model and two retrained ones."""
+    folder = tmp_path_factory.mktemp("home")
+    for more in ([], ["--without", "0.1"], ["--without", "0.1", "--seed", "1"]):
+        assert main(["train", *DATA, *more, "--store", str(folder / "store")]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(home: Path) -> str:
+    return next(a.key for a in Store(home / "store").artifacts() if a.info.get("role") == "base")
+
+
+def test_a_search_with_the_oracle_says_so_and_shows_a_table(run, base: str) -> None:
+    code, out, err = run("tune", "--base", base, *QUICK, "--methods", "finetune,regun,ssd", "--trials", "3")
+    assert code == 0, err
+    assert out.startswith(
+        "objective gap: Gap RFVP, the distance to Retrain on validation. It needs the oracle: retrained"
+    )
+    assert "Test data are not used." in out
+    lines = out.splitlines()
+    assert lines[2].split() == ["method", "default", "best", "trials", "settings"]
+    assert [line.split()[0] for line in lines[4:7]] == ["finetune", "regun", "ssd"]
+    assert "nothing to search" in lines[6]
+    assert "tune finetune: trial 3/3  score " in err
+    again = run("tune", "--base", base, *QUICK, "--methods", "finetune,regun,ssd", "--trials", "3", "--quiet")
+    assert again == (0, out, "")
+
+
+def test_the_files_and_what_reads_them(run, base: str, home: Path) -> None:
+    folder = home / "out"
+    order = ("tune", "--base", base, *QUICK, "--methods", "regun,batch_size=16,finetune", "--trials", "5")
+    code, out, err = run(*order, "--objective", "reference", "--pareto", "--out", str(folder), "--json", "--quiet")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["objective"], found["retrain"], found["references"]) == ("reference", None, [])
+    assert list(found["methods"]) == ["regun", "finetune"]
+    regun = found["methods"]["regun"]
+    assert [t["number"] for t in regun["trials"]] == list(range(5))
+    assert regun["best_score"] == min(t["score"] for t in regun["trials"])
+    names = {"tuned.toml", "trials.csv", "trials.json", "history.svg", "importance.svg", "front.svg", "report.html"}
+    assert {Path(f).name for f in found["files"]} == names == {p.name for p in folder.iterdir()}
+
+    blocks = read_settings(folder / "tuned.toml")
+    assert blocks == {"0.1": {"regun": {"batch_size": 16, **regun["best_values"]},
+                              "finetune": found["methods"]["finetune"]["best_values"]}}  # fmt: skip
+    assert json.loads((folder / "trials.json").read_text()) == found["methods"]
+    rows = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
+    assert [row["method"] for row in rows] == ["regun"] * 5 + ["finetune"] * 4
+    assert float(rows[0]["score"]) == regun["trials"][0]["score"]
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") == 3
+    assert "No retrained model is used" in page
+
+    used = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), "--method", "regun", "--json", "--quiet")  # fmt: skip
+    config = json.loads(used[1])["config"]
+    assert {k: config[k] for k in blocks["0.1"]["regun"]} == blocks["0.1"]["regun"]
+    won = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), "--method", "regun,w=0.25", "--json", "--quiet")  # fmt: skip
+    config = json.loads(won[1])["config"]
+    assert (config["w"], config["batch_size"]) == (0.25, 16)
+    for more, message in (
+        (
+            ["--method", "salun"],
+            "has no settings for the method 'salun' and request '0.1'; it has methods: finetune, regun",
+        ),
+        (["--forget", "0.2"], "has no settings for the request '0.2'; it has requests: 0.1"),
+        (["--settings", str(home / "none.toml")], "cannot read the settings file"),
+    ):
+        code, out, err = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), *more)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None:
+    order = ("unlearn", "--base", base, *QUICK, "--tune", "4", "--method", "regun,batch_size=16")
+    code, out, err = run(*order, "--out", str(home / "best.safetensors"))
+    assert code == 0, err
+    assert out.splitlines()[0].split() == ["trial", "score", "settings"]
+    assert "needs no retrained model" in out
+    assert (home / "best.safetensors").stat().st_size > 0
+    result = json.loads(run(*order, "--json", "--quiet")[1])
+    trials = result["tuning"]["trials"]
+    assert len(trials) == 4
+    assert result["key"] == min(trials, key=lambda t: (t["score"], t["number"]))["model"]
+    assert result["config"]["batch_size"] == 16
+    assert run("audit", result["key"], "--alone", "--bootstrap", "0", "--threads", "1")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--objective", "refrence"], "unknown objective 'refrence'. Did you mean 'reference'?"),
+        (["--trials", "0"], "--trials is 0; give at least 1"),
+        (["--methods", "regnu"], "unknown method 'regnu'. Did you mean 'regun'?"),
+        (["--methods", "regun,regun"], "--methods names regun more than once"),
+        (["--methods", "regun,lr=fast"], "regun.lr is 'fast'"),
+        (["--methods", "lr=1,regun"], "is not of the form name,key=value"),
+        (["--methods", "ssd"], "ssd: nothing to search for this family of models (resnet)"),
+        (["--methods", "regun,lr=0.1,w=0.2"], "regun: nothing to search"),
+        (["--forget", "0.3"], "the objective gap needs the retrained model and at least one reference"),
+        (["--base", "fff"], "0 model whose key starts with 'fff'"),
+        (["--objective", "reference", "--retrain", "abc"], "--retrain and --references are for the objective gap"),
+        (["--methods", "regun,finetune", "--budget", "9"], "budget is '9'"),
+        (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], "cannot write"),
+        (["--out", "{home}/file"], "--out is {home}/file, a file; name a folder"),
+    ],
+)
+def test_bad_input_is_said_and_nothing_is_printed(more: list[str], message: str, run, base: str, home: Path) -> None:
+    (home / "file").write_text("")
+    code, out, err = run("tune", "--base", base, *QUICK, *(m.format(home=home) for m in more))
+    assert (code, out) == (2, "")
+    assert message.format(home=home) in err
+    assert "Traceback" not in err
+
+
+def test_all_mistakes_are_reported_at_once(run, base: str) -> None:
+    code, _, err = run("tune", "--base", base, *QUICK, "--objective", "x", "--trials", "0", "--methods", "a,b")
+    assert code == 2
+    assert err.startswith("regun: 4 settings are wrong:\n")
+
+
+@pytest.mark.parametrize("trials", ["0", "-1"])
+def test_bad_numbers_of_trials_for_unlearn(trials: str, run, base: str) -> None:
+    code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", trials)
+    assert (code, out) == (2, "")
+    assert f"--tune is {trials}; give at least 1 trial" in err
+
+
+def test_unlearn_cannot_search_where_there_is_nothing(run, base: str) -> None:
+    code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", "3", "--method", "ssd")
+    assert (code, out) == (2, "")
+    assert "SSD has nothing to search (its searched settings: none for this family of models; given: none)" in err
+
+
+def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
+    words = f"tune --base {base} --forget 0.1 --budget steps=40 --threads 1 --objective reference --methods l1_sparse"
+    where = ["--trials", "6", "--store", str(home / "store"), "--json"]
+    command = [sys.executable, "-m", "regun", *words.split(), *where]
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, env=surroundings, preexec_fn=hear_interrupts)
+    assert any("trial 2/6" in line for line in process.stderr)  # reads up to that line
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (130, "")
+    assert "regun: interrupted; what was finished is kept." in err
+    assert "Traceback" not in err
+    finished = len(Store(home / "store").artifacts("score"))
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["methods"]["l1_sparse"]["trials"]) == 6
+    assert "trial 6/6" in done.stderr
+    made = [a.manifest["created"] for a in Store(home / "store").artifacts("score")]
+    assert len(made) <= finished + 4  # what was finished before was not made again

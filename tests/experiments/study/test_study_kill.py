@@ -1,0 +1,91 @@
+"""A study killed five times ends with the results of one that was not, and nothing is made twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from mini import MINI, evaluations, run, study
+
+TEXT = MINI.replace("digits,epochs=3", "digits,epochs=10,batch_size=8").replace("references = 2", "references = 1")
+PATIENCE = 120
+
+
+def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "regun", "study", "run", str(folder / "mini.toml"), *more]
+    command += ["--store", str(folder / "store"), "--out", str(folder / "out"), "--snapshot-seconds", "0.2"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def events(folder: Path) -> list[dict]:
+    file = folder / "out" / "metrics.jsonl"
+    if not file.exists():
+        return []
+    whole = [line for line in file.read_text().splitlines() if line.endswith("}")]  # the last may be torn by a kill
+    return [json.loads(line) for line in whole]
+
+
+def artifacts(folder: Path) -> dict[str, int]:
+    return {str(p.parent): p.stat().st_mtime_ns for p in (folder / "store" / "artifacts").rglob("manifest.json")}
+
+
+def work_until(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    """Wait until the study has told so many things, or is over."""
+    deadline = time.monotonic() + PATIENCE
+    while len(events(folder)) < count and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_five_kills(tmp_path: Path) -> None:
+    (tmp_path / "mini.toml").write_text(TEXT)
+    kept: dict[str, int] = {}
+    killed = 0
+    for more in (1, 4, 2, 9, 3):
+        process = start(tmp_path)
+        work_until(process, tmp_path, len(events(tmp_path)) + more)
+        os.killpg(process.pid, signal.SIGKILL)  # and all it started
+        process.communicate(timeout=PATIENCE)
+        killed += process.returncode == -signal.SIGKILL
+        now = artifacts(tmp_path)
+        assert {path: now.get(path) for path in kept} == kept, "something finished was made again"
+        kept = now
+    assert killed >= 2, "the study was over before it could be killed"
+    last = start(tmp_path)
+    _, errors = last.communicate(timeout=PATIENCE)
+    assert last.returncode == 0, errors.decode()
+    made = Counter(e["task"] for e in events(tmp_path) if e["event"] == "finished" and not e["found"])
+    assert not [task for task, times in made.items() if times > 1]
+    _, ran, _ = run(study(TEXT, tmp_path), tmp_path / "calm")
+    assert not ran.failed
+    assert evaluations(tmp_path / "store") == evaluations(tmp_path / "calm")
+
+
+def test_told_to_end_it_ends_its_workers_too(tmp_path: Path) -> None:
+    """A scheduler speaks to the first process only; what works for it must not go on."""
+    (tmp_path / "mini.toml").write_text(TEXT)
+    process = start(tmp_path, "--workers", "2")
+    work_until(process, tmp_path, 2)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors.decode()
+    assert "interrupted; what was finished is kept" in errors.decode()
+    deadline = time.monotonic() + PATIENCE
+    while left := session(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def session(leader: int) -> list[str]:
+    """What runs in a session, as far as /proc tells."""
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+    return found
