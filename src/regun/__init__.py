@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from regun.artifacts import Store
     from regun.auditing import Evaluation
     from regun.card import model_card
+    from regun.crossfit import prepare
     from regun.deletion import Project, deletion_request, forget
     from regun.errors import RegunError
+    from regun.prepared import Prepared
     from regun.forget_spec import ForgetSpec
     from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "unlearn": "api",
+    "prepare": "crossfit",
+    "Prepared": "prepared",
     "audit": "api",
     "relearn": "api",
     "Outcome": "unlearning",
@@ -66,6 +70,7 @@ __all__ = [
     "ForgetSpec",
     "Job",
     "Outcome",
+    "Prepared",
     "Project",
     "RegunError",
     "Splits",
@@ -75,6 +80,7 @@ __all__ = [
     "forget",
     "make_splits",
     "model_card",
+    "prepare",
     "relearn",
     "reserve",
     "unlearn",

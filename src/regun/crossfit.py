@@ -37,7 +37,7 @@ from regun.plugins import guarded, source_digest
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
 from regun.progress import ProgressLine
-from regun.rng import derive
+from regun.rng import derive, isolated
 from regun.settings import to_json
 from regun.training.job import Cost, Job, device_of, private_copy
 from regun.training.recipes import Recipe, as_recipe, shorten
@@ -285,11 +285,13 @@ class _CrossFit:
 
     def _model(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
         if self.train is not None:
-            with guarded("train"):
+            with guarded("train"), isolated(seed):
                 model = self.train(_subset(self.data, rows), seed)
             return self._adapted(model)
         assert self.rebuild is not None and self.recipe is not None
-        fresh = wrap(self.rebuild(seed), self.options.logits) if self.options.logits else self.rebuild(seed)
+        with guarded("rebuild"), isolated(seed):
+            fresh = self.rebuild(seed)
+        fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
         device = usable_device(self.options.device) if self.options.device else device_of(fresh)
         job = Job(
             model=private_copy(fresh, device), examples=as_examples(self.data, MANY, "data"), seed=seed, device=device
