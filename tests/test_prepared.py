@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from expect import error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import regun
+from expect import error
 from regun.data.sources import as_examples
 from regun.errors import DataError, RegunError
 from regun.folds import assign_folds, merge_groups

@@ -325,8 +325,8 @@ def _subset(source: Source, rows: Indices) -> Dataset[Any]:
         labels = torch.as_tensor(y)[places]
         if isinstance(x, Mapping):
             raise DataError("data is a mapping of tensors; give a torch Dataset, whose items train= can read.")
-        inputs = x if isinstance(x, tuple | list) else [x]
-        return TensorDataset(*(torch.as_tensor(part)[places] for part in cast("Sequence[Any]", inputs)), labels)
+        inputs = cast("Sequence[Any]", x if isinstance(x, tuple | list) else [x])
+        return TensorDataset(*(torch.as_tensor(part)[places] for part in inputs), labels)
     return Subset(dataset, rows.tolist())
 
 

@@ -1,12 +1,12 @@
 """Folds for cross-fitting: stratified by label, whole groups together, whatever the order of the records."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components  # pyright: ignore[reportUnknownVariableType]
 
 from regun.errors import DataError
 from regun.rng import derive
@@ -44,7 +44,8 @@ def merge_groups(size: int, *labelings: Sequence[Any] | npt.NDArray[Any]) -> Int
         return np.arange(size)
     rows, columns = (np.concatenate(parts) for parts in zip(*edges, strict=True))
     graph = coo_matrix((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(first_free, first_free))
-    return connected_components(graph, directed=False)[1][:size].astype(np.int64)
+    number = cast("npt.NDArray[np.int32]", connected_components(graph, directed=False)[1])
+    return number[:size].astype(np.int64)
 
 
 def assign_folds(
