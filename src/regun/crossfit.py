@@ -288,7 +288,8 @@ class _CrossFit:
             with guarded("train"), isolated(seed):
                 model = self.train(_subset(self.data, rows), seed)
             return self._adapted(model)
-        assert self.rebuild is not None and self.recipe is not None
+        assert self.rebuild is not None
+        assert self.recipe is not None
         with guarded("rebuild"), isolated(seed):
             fresh = self.rebuild(seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
