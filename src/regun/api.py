@@ -29,8 +29,7 @@ from regun.inputs import (
     made_anew,
     several,
 )
-from regun.methods import Teacher, as_teacher
-from regun.methods._registry import MethodSpec
+from regun.methods import MethodSpec, Teacher, as_teacher
 from regun.models.adapters import ReadLogits
 from regun.predict import predict_each
 from regun.progress import ProgressLine

@@ -9,9 +9,8 @@ from trials import RIVALS, one_forgotten, run
 
 from regun.data.tensors import TensorExamples
 from regun.errors import RegunError
-from regun.methods import get_method, method_names
+from regun.methods import MethodSpec, get_method, method_names
 from regun.methods._fresh_weights import reset
-from regun.methods._registry import MethodSpec
 from regun.models import ModelSpec, build_model
 from regun.training.job import Budget
 from toys import blobs, conv_net, images, job_for, mlp, splits_of

@@ -13,8 +13,7 @@ from regun.artifacts.trainings import answers_by, build_like, load_model
 from regun.data.examples import Data
 from regun.errors import SettingsError, StoreError
 from regun.hashing import digest
-from regun.methods import Method, get_method
-from regun.methods._registry import MethodSpec
+from regun.methods import Method, MethodSpec, get_method
 from regun.plugins import trusted_name
 from regun.rng import derive, rng_key
 from regun.settings import bind

@@ -14,8 +14,7 @@ from regun.cli.terminal import Display, emit, write
 from regun.errors import SettingsError
 from regun.experiments.report.search_page import HEAD, summary_rows, tuning_files
 from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, check_objective, need_optuna, search
-from regun.methods import Method, method_names
-from regun.methods._registry import MethodSpec
+from regun.methods import Method, MethodSpec, method_names
 from regun.render.numbers import fixed
 from regun.render.tables import table
 from regun.training.job import Callbacks

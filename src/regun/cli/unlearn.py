@@ -15,8 +15,7 @@ from regun.data.examples import Data
 from regun.errors import RegunError
 from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, need_optuna, search, searchable
 from regun.experiments.search.settings_file import read_settings, settings_for
-from regun.methods import Method
-from regun.methods._registry import MethodSpec
+from regun.methods import Method, MethodSpec
 from regun.render.numbers import duration, fixed, many, settings_text
 from regun.render.tables import table
 

@@ -9,8 +9,7 @@ from regun.deletion.project import MOST_OUTS, Project
 from regun.deletion.request import LONGEST
 from regun.deletion.signing import Pseudonyms
 from regun.errors import SettingsError
-from regun.methods import Method, Needs
-from regun.methods._registry import MethodSpec
+from regun.methods import Method, MethodSpec, Needs
 from regun.training.job import Epoch
 
 MOST_RESAMPLES = 1_000_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError
-from regun.methods._registry import MethodSpec
+from regun.methods import MethodSpec
 
 Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Request text -> method text -> setting -> value."""

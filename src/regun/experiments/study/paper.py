@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Literal
 
 from regun.errors import RegunError, unknown
-from regun.methods._registry import MethodSpec
+from regun.methods import MethodSpec
 
 _SETUPS = {
     # study: setup in the packaged table, what a reader must know before comparing

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-from regun.artifacts.ranking import Selection
 from regun.artifacts.setup import (
     Setup,
     checked_model,
@@ -17,17 +15,16 @@ from regun.artifacts.setup import (
     family_of,
     read_budget,
     read_data,
-    read_request,
 )
 from regun.auditing import ATTACKS, METRICS
 from regun.data.registry import DataSpec
 from regun.experiments.search.settings_file import Blocks
-from regun.methods import Method
-from regun.methods._registry import MethodSpec
+from regun.forget_spec import ForgetSpec
+from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
 from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Indices, Request, Reserve, reserve
+from regun.splits import Indices, Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
 
@@ -108,10 +105,9 @@ class Study:
     def budget_value(self) -> Budget | None:
         return read_budget(self.budget) if self.budget else None
 
-    def request(self, forget: str) -> Request | Selection:
-        """What a request's text asks for; a file of ids is looked for in the study's folder."""
-        kind, _, file = forget.partition(":")
-        return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
+    def request(self, forget: str) -> ForgetSpec:
+        """Return the parsed forget set; a file of ids is read from the study's folder."""
+        return ForgetSpec.parse(forget, self.folder)
 
     @property
     def audit_attacks(self) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from regun.errors import RegunError
 from regun.experiments.study.results import Block, Results, Row
 from regun.experiments.study.spec import Study
-from regun.methods._registry import MethodSpec
+from regun.methods import MethodSpec
 
 WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 

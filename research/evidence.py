@@ -1,8 +1,8 @@
 """What evidence of forgetting is worth: how often rules accept models whose truth is known.
 
-    python benchmarks/evidence.py --cache digits.npz                # digits: some 8 minutes of one core to train
-    python benchmarks/evidence.py --data DIR --cache cifar.npz      # CIFAR-10 in DIR: some 30 minutes
-    python benchmarks/evidence.py --cache digits.npz --variants     # other scales, fewer out models, the old rule
+    python research/evidence.py --cache digits.npz                # digits: some 8 minutes of one core to train
+    python research/evidence.py --data DIR --cache cifar.npz      # CIFAR-10 in DIR: some 30 minutes
+    python research/evidence.py --cache digits.npz --variants     # other scales, fewer out models, the old rule
 
 Models are trained on a retain set with all, half or none of a pool of further records; requests of 1 to 100 records are
 drawn from the pool. So for every request the truth is known: the untouched base; models half-way (probabilities or
@@ -29,9 +29,10 @@ from regun.auditing.intervals import auc_interval
 from regun.auditing.roc import Contrast
 from regun.data.examples import Data
 from regun.data.registry import load_data
+from regun.forget_spec import ForgetSpec
 from regun.models import ModelSpec, build_model
 from regun.rng import derive
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.forward import eval_logits
 from regun.training.job import Job, private_copy
 from regun.training.recipes import RECIPES, Recipe
@@ -83,7 +84,7 @@ def train(setup: Setup, place: Path, root: str | None) -> None:
     data = load_data(read_data(setup.data, root), setup.preset)
     kept = dict(np.load(place)) if place.exists() else {}
     for split in range(setup.splits):
-        splits = make_splits(data.train.labels, Request.random(setup.pool), reserve(data.train.labels, split))
+        splits = make_splits(data.train.labels, ForgetSpec.random(setup.pool), reserve(data.train.labels, split))
         sets = {name: (data.train, getattr(splits, name)) for name in ("retain", "forget", "val", "heldout")}
         sets["test"] = (data.test, np.arange(len(data.test.labels)))
         kept |= {f"{split}/{name}/labels": examples.labels[rows] for name, (examples, rows) in sets.items()}

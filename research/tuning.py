@@ -4,9 +4,9 @@ Per seed and method: the default settings, those chosen by the objective `refere
 chosen by `gap` (Gap RFVP, needs the oracle), each run once on the full split and judged by Gap RFTP on *test* data,
 which neither search has seen. Resumable: everything is in the store.
 
-    python benchmarks/tuning.py [--store DIR] [--seeds 0 1 2] [--steps 90] [--trials 20] [--json FILE]
-    python benchmarks/tuning.py --samplers 8       # how near searches of 10, 20, 40 trials come to a grid's best
-    python benchmarks/tuning.py --forms            # how well forms of `reference` find what `gap` finds, on validation
+    python research/tuning.py [--store DIR] [--seeds 0 1 2] [--steps 90] [--trials 20] [--json FILE]
+    python research/tuning.py --samplers 8       # how near searches of 10, 20, 40 trials come to a grid's best
+    python research/tuning.py --forms            # how well forms of `reference` find what `gap` finds, on validation
 """
 
 import argparse
@@ -28,10 +28,10 @@ from regun.data.registry import DataSpec, load_data
 from regun.experiments.search import Search, Space, Trial, search
 from regun.experiments.search.objectives import gap_score, reference_score
 from regun.experiments.search.proposals import Proposals, run_trials
-from regun.methods import Choice
-from regun.methods._registry import MethodSpec, get_method
+from regun.forget_spec import ForgetSpec
+from regun.methods import Choice, MethodSpec, get_method
 from regun.models import ModelSpec
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES
 
@@ -74,7 +74,7 @@ class Ground:
         self.store, self.budget, self.seed = Store(args.store), Budget(steps=args.steps), seed
         self.data = load_data(DataSpec("digits"), "digits")
         kept = reserve(self.data.train.labels, seed)
-        self.splits = make_splits(self.data.train.labels, Request.random(0.1), kept)
+        self.splits = make_splits(self.data.train.labels, ForgetSpec.random(0.1), kept)
         self.base = self.train(kept.base, seed, "base")
         self.retrain, *self.references = [self.train(self.splits.retain, s, "retrain") for s in range(seed, seed + 5)]
         self.truth, *self.others = [self.signals(a) for a in (self.retrain, *self.references)]
