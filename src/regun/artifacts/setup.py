@@ -1,6 +1,5 @@
 """What a run is about, from text: data, model, recipe, input pipeline, split, request, budget."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from regun.errors import RegunError, SettingsError, SplitError, unknown
 from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
-from regun.settings import bind, parse_spec, shown
+from regun.settings import bind, parse_spec, read_json, shown
 from regun.splits import Request, Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
@@ -177,9 +176,9 @@ def read_ids(path: Path) -> list[int]:
     """Ids of a text file (one a line) or a JSON list."""
     try:
         text = path.read_text()
-        items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
-    except (OSError, ValueError, RecursionError) as fault:
+    except (OSError, ValueError) as fault:
         raise SplitError(f"cannot read the ids of {path}: {fault}. Give a text file with one id a line.") from None
+    items: list[Any] = read_json(text, str(path)) if text.lstrip().startswith("[") else text.split()
     bad = [i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))]
     if bad:
         raise SplitError(f"{path} holds {shown(bad[0])}, which is not an id; ids are whole numbers, one a line.")

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import pkgutil
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from regun.methods._contract import Needs, Ranges, Work
 from regun.models.forward import counting
 from regun.plugins import find_function, find_module, guarded
 from regun.rng import isolated
-from regun.settings import bind, parse_spec, to_json
+from regun.settings import bind, parse_spec, read_toml, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Budget, Job
 from regun.training.recipes import Recipe
@@ -165,7 +164,9 @@ def tuned_files() -> dict[str, Path]:
 
 @cache
 def _tuned() -> dict[str, Any]:
-    return {name: tomllib.loads(path.read_text(encoding="utf-8"))["settings"] for name, path in tuned_files().items()}
+    return {
+        name: read_toml(path.read_text(encoding="utf-8"), str(path))["settings"] for name, path in tuned_files().items()
+    }
 
 
 def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:
