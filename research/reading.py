@@ -1,6 +1,6 @@
 """How often items of a data set are read, and what looking for equal examples and counting forward passes cost.
 
-python benchmarks/reading.py
+python research/reading.py
 """
 
 import logging

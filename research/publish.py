@@ -1,11 +1,12 @@
-"""Keep what a finished study found in the repository: small files, and tables that can be checked from their rows.
+"""Copy the results of a finished study into the repository: rows, and a table that a test checks against them.
 
     regun study run STUDY --data-dir DIR --store STORE --out OUT
     regun tradeoff STUDY --data-dir DIR --store STORE --out OUT       # where w is to be swept
-    python benchmarks/publish.py STUDY OUT results/NAME
+    python research/publish.py STUDY OUT results/NAME
 
-Kept are the study's file, the tuned settings, one row for every run (rows.csv: the paper's numbers, gaps, verdicts and
-costs), those of the sweep (sweep.csv), the tables, the trade-off figures, and about.json: versions, processor, seconds, noise floors.
+It writes study.toml, rows.csv (one row per run: the paper's numbers, gaps, verdicts and costs), sweep.csv (the same for
+a sweep over w), table.md, and about.json (versions, processor, seconds, noise floors). Other tables and figures follow
+from the rows. Tuned settings belong in src/regun/methods/tuned.
 """
 
 import argparse
@@ -19,7 +20,6 @@ from typing import Any
 
 from regun.experiments.study.results import COSTS, PAPER_COLUMNS
 
-KEPT = ("table.md", "table.tex", "tuned.toml")
 NAMED = ("study", "forget", "method", "title", "kind", "seed", "repeat", "key", "verdict", "worst", "diverged", *COSTS)
 MORE = ("forget_div", "val_acc", "gap_rfvp", "influence_left")
 
@@ -66,9 +66,7 @@ def main() -> None:
         write_rows(args.results / "sweep.csv", *rows(args.out / "sweep.csv"))
     told = about(json.loads((args.out / "table.json").read_text(encoding="utf-8")), kept, head)
     (args.results / "about.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for path in [args.out / name for name in KEPT] + sorted(args.out.glob("tradeoff*.svg")):
-        if path.exists():
-            shutil.copyfile(path, args.results / path.name)
+    shutil.copyfile(args.out / "table.md", args.results / "table.md")
 
 
 if __name__ == "__main__":

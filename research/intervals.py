@@ -1,6 +1,6 @@
 """How often an audit's 95 % intervals hold the truth, with few and with many members.
 
-    python benchmarks/intervals.py [--repeats 1000] [--unseen 300]
+    python research/intervals.py [--repeats 1000] [--unseen 300]
 
 Scores of members are drawn from worlds whose truth is known, those of non-members from a standard normal. Printed: the
 share of repeats in which the AUC's interval holds the true AUC, in brackets its mean width in points; for comparison

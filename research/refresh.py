@@ -1,8 +1,8 @@
 """Write the tables that commands on a page print into that page, in place of those that stand there.
 
-    python benchmarks/refresh.py docs/results.md
+    python research/refresh.py docs/results.md
 
-A block of commands (lines indented by four spaces) that has some `python benchmarks/compare.py ...` is followed by the
+A block of commands (lines indented by four spaces) that has some `python research/compare.py ...` is followed by the
 tables that they print, in their order. What is not such a table is left as it is; the words around are yours to check.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import compare
 
-COMMAND = re.compile(r"^    python benchmarks/compare\.py ([^#\n]+)", re.MULTILINE)
+COMMAND = re.compile(r"^    python research/compare\.py ([^#\n]+)", re.MULTILINE)
 
 
 def tables(text: str) -> list[str]:
@@ -37,6 +37,6 @@ def refreshed(page: str) -> str:
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
-        sys.exit("give the pages to write, as in: python benchmarks/refresh.py docs/results.md")
+        sys.exit("give the pages to write, as in: python research/refresh.py docs/results.md")
     for path in map(Path, sys.argv[1:]):
         path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,9 +1,9 @@
 """Which differences between two methods of a study are more than noise: paired over training seeds, next to the floor.
 
-    python benchmarks/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
-    python benchmarks/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
-    python benchmarks/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
-    python benchmarks/compare.py results/NAME results/OTHER --overview          # a column for each study and request
+    python research/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
+    python research/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
+    python research/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
+    python research/compare.py results/NAME results/OTHER --overview          # a column for each study and request
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
 Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if it exceeds the mean
@@ -227,7 +227,7 @@ def overview(folders: Sequence[Path], number: str) -> str:
 def problems(folder: Path, to: str, number: str, swept: bool) -> list[str]:
     """What is wrong with the words of a command, before any of its numbers is looked for."""
     if not (folder / "about.json").exists():
-        return [f"{folder} holds no results; give a folder that benchmarks/publish.py has written."]
+        return [f"{folder} holds no results; give a folder that research/publish.py has written."]
     if swept:
         return [] if (folder / "sweep.csv").exists() else [f"{folder} has no sweep over w (sweep.csv)."]
     found: list[str] = []

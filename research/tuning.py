@@ -4,9 +4,9 @@ Per seed and method: the default settings, those chosen by the objective `refere
 chosen by `gap` (Gap RFVP, needs the oracle), each run once on the full split and judged by Gap RFTP on *test* data,
 which neither search has seen. Resumable: everything is in the store.
 
-    python benchmarks/tuning.py [--store DIR] [--seeds 0 1 2] [--steps 90] [--trials 20] [--json FILE]
-    python benchmarks/tuning.py --samplers 8       # how near searches of 10, 20, 40 trials come to a grid's best
-    python benchmarks/tuning.py --forms            # how well forms of `reference` find what `gap` finds, on validation
+    python research/tuning.py [--store DIR] [--seeds 0 1 2] [--steps 90] [--trials 20] [--json FILE]
+    python research/tuning.py --samplers 8       # how near searches of 10, 20, 40 trials come to a grid's best
+    python research/tuning.py --forms            # how well forms of `reference` find what `gap` finds, on validation
 """
 
 import argparse

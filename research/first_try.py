@@ -1,14 +1,14 @@
-"""Does unlearning work on the first try? Models as users bring them (benchmarks/users.py), with retrained truth.
+"""Does unlearning work on the first try? Models as users bring them (research/users.py), with retrained truth.
 
 A row is a model, a request (a share of its training records, or a number of them), a seed and a way to unlearn, all as a
 user would call it: `regun.unlearn(model, forget=..., retain=..., heldout=...)`. It is judged against models retrained
 without the request by the user's own loop: accuracy lost, attack, gap and the noise floor's limit, cost; then once more
 after two epochs of fine-tuning on the retained records at a tenth of the usual rate, which brings back what was only hidden.
 
-    python benchmarks/first_try.py --out first_try [--data DIR]          # every row; run it again and it goes on
-    python benchmarks/first_try.py --out first_try --quick                # the cheap models, one seed
-    python benchmarks/first_try.py --out first_try --rows mlp lstm:10%    # some of them
-    python benchmarks/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
+    python research/first_try.py --out first_try [--data DIR]          # every row; run it again and it goes on
+    python research/first_try.py --out first_try --quick                # the cheap models, one seed
+    python research/first_try.py --out first_try --rows mlp lstm:10%    # some of them
+    python research/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
 
 Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are kept. DIR holds CIFAR-10 (`regun data`); without
 it, images are drawn. Seconds are of the processor (`time.process_time`, one thread), so that other work does not count.

@@ -1,6 +1,6 @@
 """How often the verdict of the noise floor is wrong, and what it sees: simulated models, the whole evaluation.
 
-    python benchmarks/floor.py [--repeats 200] [--models 3 5 9] [--forget 30 100 400]
+    python research/floor.py [--repeats 200] [--models 3 5 9] [--forget 30 100 400]
 
 Every example has a hardness, every model noise of its own on every example and a shift of its own; members are
 remembered. `models` retrained ones (Retrain and the references) judge a further retrained one, one that has half of the

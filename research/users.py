@@ -1,4 +1,4 @@
-"""Models as users bring them, with data and how each was trained; the ground of benchmarks/first_try.py.
+"""Models as users bring them, with data and how each was trained; the ground of research/first_try.py.
 
 Images are CIFAR-10's where a directory with it is given, otherwise drawn: smooth patterns, moved and covered with noise.
 """

@@ -1,8 +1,8 @@
 """What evidence of forgetting is worth: how often rules accept models whose truth is known.
 
-    python benchmarks/evidence.py --cache digits.npz                # digits: some 8 minutes of one core to train
-    python benchmarks/evidence.py --data DIR --cache cifar.npz      # CIFAR-10 in DIR: some 30 minutes
-    python benchmarks/evidence.py --cache digits.npz --variants     # other scales, fewer out models, the old rule
+    python research/evidence.py --cache digits.npz                # digits: some 8 minutes of one core to train
+    python research/evidence.py --data DIR --cache cifar.npz      # CIFAR-10 in DIR: some 30 minutes
+    python research/evidence.py --cache digits.npz --variants     # other scales, fewer out models, the old rule
 
 Models are trained on a retain set with all, half or none of a pool of further records; requests of 1 to 100 records are
 drawn from the pool. So for every request the truth is known: the untouched base; models half-way (probabilities or
