@@ -29,9 +29,10 @@ from regun.auditing.intervals import auc_interval
 from regun.auditing.roc import Contrast
 from regun.data.examples import Data
 from regun.data.registry import load_data
+from regun.forget_spec import ForgetSpec
 from regun.models import ModelSpec, build_model
 from regun.rng import derive
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.forward import eval_logits
 from regun.training.job import Job, private_copy
 from regun.training.recipes import RECIPES, Recipe
@@ -83,7 +84,7 @@ def train(setup: Setup, place: Path, root: str | None) -> None:
     data = load_data(read_data(setup.data, root), setup.preset)
     kept = dict(np.load(place)) if place.exists() else {}
     for split in range(setup.splits):
-        splits = make_splits(data.train.labels, Request.random(setup.pool), reserve(data.train.labels, split))
+        splits = make_splits(data.train.labels, ForgetSpec.random(setup.pool), reserve(data.train.labels, split))
         sets = {name: (data.train, getattr(splits, name)) for name in ("retain", "forget", "val", "heldout")}
         sets["test"] = (data.test, np.arange(len(data.test.labels)))
         kept |= {f"{split}/{name}/labels": examples.labels[rows] for name, (examples, rows) in sets.items()}

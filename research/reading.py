@@ -16,9 +16,10 @@ from torch.utils.data import Dataset
 import regun
 from regun.data.overlap import content_digests
 from regun.data.tensors import TensorExamples
+from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model, calls
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.job import Job, private_copy
 
 SIZES = {"forget": 200, "retain": 4000, "heldout": 400, "test": 1000}
@@ -45,7 +46,7 @@ def reads(*names: str) -> dict[str, Counted]:
 
 def step_seconds(model: nn.Module, examples: TensorExamples, steps: int) -> float:
     """Processor seconds of a fine-tuning step."""
-    splits = make_splits(examples.labels, Request.random(0.1), reserve(examples.labels, 0))
+    splits = make_splits(examples.labels, ForgetSpec.random(0.1), reserve(examples.labels, 0))
     job = Job(
         model=private_copy(model, torch.device("cpu")),
         examples=examples,

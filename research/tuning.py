@@ -28,9 +28,10 @@ from regun.data.registry import DataSpec, load_data
 from regun.experiments.search import Search, Space, Trial, search
 from regun.experiments.search.objectives import gap_score, reference_score
 from regun.experiments.search.proposals import Proposals, run_trials
+from regun.forget_spec import ForgetSpec
 from regun.methods import Choice, read_method
 from regun.models import ModelSpec
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.job import Budget
 from regun.training.recipes import RECIPES
 
@@ -73,7 +74,7 @@ class Ground:
         self.store, self.budget, self.seed = Store(args.store), Budget(steps=args.steps), seed
         self.data = load_data(DataSpec("digits"), "digits")
         kept = reserve(self.data.train.labels, seed)
-        self.splits = make_splits(self.data.train.labels, Request.random(0.1), kept)
+        self.splits = make_splits(self.data.train.labels, ForgetSpec.random(0.1), kept)
         self.base = self.train(kept.base, seed, "base")
         self.retrain, *self.references = [self.train(self.splits.retain, s, "retrain") for s in range(seed, seed + 5)]
         self.truth, *self.others = [self.signals(a) for a in (self.retrain, *self.references)]

@@ -13,11 +13,12 @@ from regun.artifacts.trainings import Training, find_retrained, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.data.registry import DataSpec
 from regun.errors import RegunError, StoreError
+from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec
 from regun.models.forward import logits_of
 from regun.predict import predict
-from regun.splits import Request, make_splits
+from regun.splits import make_splits
 from regun.training.fit import Fitted, fit
 from regun.training.job import Budget, frozen_copy
 from regun.training.recipes import RECIPES, Recipe, Updates
@@ -39,7 +40,7 @@ def world(tmp_path_factory):
         preset="digits",
     )
     data, kept = setup.load()
-    splits = make_splits(data.train.labels, Request.random(0.1), kept)
+    splits = make_splits(data.train.labels, ForgetSpec.random(0.1), kept)
     training = Training(
         data=data, trained_on=kept.base, model=setup.model, recipe=RECIPE, seed=3, budget=Budget(steps=4)
     )

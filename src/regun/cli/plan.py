@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from regun.artifacts.ranking import Selection
-from regun.artifacts.setup import read_request
 from regun.cli.options import use_threads
 from regun.cli.terminal import emit
 from regun.cli.workshop import chosen, open_context
@@ -16,10 +14,10 @@ from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.planning import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
 from regun.experiments.study.tasks import Unlearn
+from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration
 from regun.render.tables import table
 from regun.settings import parse_spec
-from regun.splits import Request
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +43,7 @@ def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
 def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
     name, values = parse_spec(study.data)
-    others = [text for text in study.forget if not _by_size_alone(read_request(text))]
+    others = [text for text in study.forget if not _size_decides(study.request(text))]
     sizes = data_set(name).sizes
     if sizes is None or others or study.stratified:
         raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
@@ -53,9 +51,9 @@ def _plan_without_data(study: Study) -> StudyPlan:
     return plan_study(study, labels_of_size(limits[0]), limits[1])
 
 
-def _by_size_alone(asked: Request | Selection) -> bool:
+def _size_decides(spec: ForgetSpec) -> bool:
     """Whether the number of examples is all that the sizes of its splits depend on."""
-    return asked.by_early if isinstance(asked, Selection) else asked.scheme == "random"
+    return spec.needs_early_models or spec.kind == "random"
 
 
 def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: bool) -> dict[str, Any]:

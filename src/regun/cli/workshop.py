@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regun.artifacts.setup import split_requests
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import write
@@ -26,6 +25,7 @@ from regun.experiments.study.parse import check_bad, read_study
 from regun.experiments.study.ray_executor import RayExecutor
 from regun.experiments.study.tracking import Tracking, open_trackers
 from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
+from regun.forget_spec import split_forget_list
 
 SWEEP = "sweep.json"
 """In a study's folder: which weights `regun tradeoff` has swept."""
@@ -38,7 +38,7 @@ def chosen(args: argparse.Namespace) -> Study:
         picked = problems.attempt(lambda: tuple(_seed(text) for text in args.seeds.split(",")))
         study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
     if args.forget:
-        texts = split_requests(args.forget)
+        texts = split_forget_list(args.forget)
         study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
     problems.attempt(lambda: check_bad(study))
     problems.stop_if_any()

@@ -22,8 +22,9 @@ from regun.experiments.study.forget_sets import select_id
 from regun.experiments.study.planning import StudyPlan, plan_study
 from regun.experiments.study.spec import Study, merged
 from regun.experiments.study.tasks import Task, Tune
+from regun.forget_spec import ForgetSpec
 from regun.methods import Method, get_method
-from regun.splits import Request, Reserve, Splits, make_splits
+from regun.splits import Reserve, Splits, make_splits
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,10 @@ class StudyContext:
             return planned
         return {name: len(getattr(splits, name)) for name in planned}
 
-    def _asked(self, split: int, forget: str) -> Request:
+    def _asked(self, split: int, forget: str) -> ForgetSpec:
         """The request; one that models answer as the ids they named, which must be in the store."""
         asked = self.study.request(forget)
-        if isinstance(asked, Request):
+        if not asked.needs_model:
             return asked
         found = self.made(self.plan.tasks[select_id(forget, split)])
         if found is None:

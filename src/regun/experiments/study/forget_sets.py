@@ -1,9 +1,8 @@
 """Requests of a study: what people call them, how large they are, and the tasks that are named after them."""
 
-from regun.artifacts.ranking import Selection
-from regun.artifacts.selection import KINDS as SELECTIONS
-from regun.artifacts.selection import read_selection
-from regun.splits import Indices, Request, Reserve, make_splits
+from regun.errors import SplitError
+from regun.forget_spec import ForgetSpec
+from regun.splits import Indices, Reserve, make_splits
 
 PARTS = ("retain", "forget", "heldout", "val")
 
@@ -14,26 +13,12 @@ def request_label(forget: str) -> str:
     >>> request_label("0.1"), request_label("class:3/5"), request_label("hard:0.1"), request_label("like:17,50")
     ('10 %', 'class 3/5', 'hardest 10 %', '50 like example 17')
     """
-    kind, _, rest = forget.partition(":")
-    if kind not in SELECTIONS:
-        return f"{kind} {rest}" if rest else f"{100 * float(kind):g} %" if _is_number(kind) else kind
-    asked = read_selection(forget)
-    cluster = f"cluster {asked.part} of {asked.parts}"
-    return {
-        "hard": f"hardest {100 * asked.fraction:g} %",
-        "easy": f"easiest {100 * asked.fraction:g} %",
-        "like": f"{asked.count} like example {asked.example}",
-        "cluster": cluster,
-        "subclass": f"class {asked.label}, {cluster}",
-    }[kind]
-
-
-def _is_number(text: str) -> bool:
+    if forget.startswith("ids:"):
+        return forget.replace(":", " ", 1)  # the label does not need the file
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        return ForgetSpec.parse(forget).label
+    except SplitError:
+        return forget  # named as wrong where the study is checked
 
 
 def select_id(forget: str, split: int) -> str:
@@ -41,17 +26,24 @@ def select_id(forget: str, split: int) -> str:
     return f"select {forget}, split {split}"
 
 
-def sizes_of(labels: Indices, asked: Request | Selection, kept: Reserve) -> dict[str, int]:
-    """Examples by split; those of a request that models will answer as far as that can be told."""
-    if isinstance(asked, Request):
-        splits = make_splits(labels, asked, kept)
+def sizes_of(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> dict[str, int]:
+    """Return the number of examples per split; an estimate where models must rank the examples first."""
+    if not spec.needs_model:
+        splits = make_splits(labels, spec, reserved)
         return {name: len(getattr(splits, name)) for name in PARTS}
-    forget = min(asked.size(labels, kept), len(kept.pool) - 1)
+    if spec.needs_early_models:
+        forget = round(spec.fraction * (len(reserved.val) + len(reserved.pool)))
+    elif spec.kind == "like":
+        forget = spec.count
+    else:
+        members = labels[reserved.pool] == spec.classes[0] if spec.classes else reserved.pool >= 0
+        forget = max(1, int(members.sum()) // spec.parts)
+    forget = min(forget, len(reserved.pool) - 1)
     return {
-        "retain": len(kept.pool) - forget,
+        "retain": len(reserved.pool) - forget,
         "forget": forget,
-        "heldout": len(kept.heldout),
-        "val": len(kept.val),
+        "heldout": len(reserved.heldout),
+        "val": len(reserved.val),
     }
 
 

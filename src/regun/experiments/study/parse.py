@@ -7,7 +7,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from regun.artifacts.ranking import Selection
 from regun.artifacts.setup import default_preset
 from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
@@ -15,9 +14,9 @@ from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError, unknown
 from regun.experiments.search.settings_file import Blocks, method_name, parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
+from regun.forget_spec import ForgetSpec
 from regun.methods import tuned_files
 from regun.settings import parse_spec, to_json
-from regun.splits import Request
 
 
 def builtin_names() -> list[str]:
@@ -102,7 +101,7 @@ def check_bad(study: Study) -> None:
     for key in ("forget", "seeds", "methods", "attacks", "metrics"):
         values = list(getattr(study, key))
         problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
-    requests: dict[Request | Selection, str] = {}
+    requests: dict[ForgetSpec, str] = {}
     for text in study.forget:
         with suppress(RegunError):  # a text that cannot be read is named below
             same = requests.setdefault(study.request(text), text)

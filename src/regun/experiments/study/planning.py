@@ -27,7 +27,7 @@ from regun.experiments.study.tasks import (
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
 from regun.settings import parse_spec
-from regun.splits import Indices, Request, Reserve
+from regun.splits import Indices, Reserve
 
 FORWARD = 1 / 3
 """What a sample's forward pass costs, as a share of forward and backward together."""
@@ -162,9 +162,9 @@ class _Planner:
     def select(self, seed: int, forget: str) -> None:
         """The models that say which examples a request means, and their answer; nothing where it says so itself."""
         split, asked = self.study.split_of(seed), self.study.request(forget)
-        if isinstance(asked, Request) or select_id(forget, split) in self.tasks:
+        if not asked.needs_model or select_id(forget, split) in self.tasks:
             return
-        if asked.by_early:
+        if asked.needs_early_models:
             models = tuple(self.train_early(split, number, seed) for number in range(EARLY))
         else:
             models = (self.train("", seed, split),)

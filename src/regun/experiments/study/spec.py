@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from regun.artifacts.ranking import Selection
 from regun.artifacts.setup import (
     Setup,
     checked_model,
@@ -17,16 +16,16 @@ from regun.artifacts.setup import (
     family_of,
     read_budget,
     read_data,
-    read_request,
 )
 from regun.auditing import ATTACKS, METRICS
 from regun.data.registry import DataSpec
 from regun.experiments.search.settings_file import Blocks, method_name
+from regun.forget_spec import ForgetSpec
 from regun.methods import Method, get_method, read_method
 from regun.models import ModelSpec
 from regun.plugins import is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Indices, Request, Reserve, reserve
+from regun.splits import Indices, Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
 
@@ -107,10 +106,9 @@ class Study:
     def budget_value(self) -> Budget | None:
         return read_budget(self.budget) if self.budget else None
 
-    def request(self, forget: str) -> Request | Selection:
-        """What a request's text asks for; a file of ids is looked for in the study's folder."""
-        kind, _, file = forget.partition(":")
-        return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
+    def request(self, forget: str) -> ForgetSpec:
+        """Return the parsed forget set; a file of ids is read from the study's folder."""
+        return ForgetSpec.parse(forget, self.folder)
 
     @property
     def audit_attacks(self) -> tuple[str, ...] | None:

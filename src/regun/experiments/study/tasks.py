@@ -20,7 +20,6 @@ from regun.errors import NotFiniteError, RegunError
 from regun.experiments.search import Search, Space, Trial, search
 from regun.methods import Work
 from regun.settings import parse_spec
-from regun.splits import Request
 from regun.training.job import Callbacks, Epoch, Progress
 
 if TYPE_CHECKING:
@@ -100,13 +99,13 @@ class Select(Task):
 
     def makes(self, ctx: StudyContext) -> Makes | None:
         models, asked = ctx.models(self.models), ctx.study.request(self.forget)
-        if models is None or isinstance(asked, Request):
+        if models is None or not asked.needs_model:
             return None
         return [("selection", selection_inputs(asked, models, ctx.data, ctx.reserve(self.split)))]
 
     def do(self, ctx: StudyContext, tell: Tell) -> str:
         models, asked = ctx.models(self.models), ctx.study.request(self.forget)
-        if models is None or isinstance(asked, Request):
+        if models is None or not asked.needs_model:
             raise _waits(self, ctx, "models that are not")
         reserved = ctx.reserve(self.split)
         select(asked, models, ctx.data, reserved, ctx.store, ctx.device)
