@@ -1,4 +1,4 @@
-"""Templates filled in with numbers: pages that escape every text, load nothing and run only their own script; and texts.
+"""Templates filled in with numbers: texts, and pages that escape all text, load nothing and run only their own script.
 
 A package keeps its templates in `templates/` beside its modules; `base.html`, its style sheet and its script are here.
 """
