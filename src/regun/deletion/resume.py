@@ -14,7 +14,7 @@ from regun.deletion.options import Chosen, Listener
 from regun.deletion.plan import Plan
 from regun.hashing import digest
 from regun.rng import isolated
-from regun.settings import to_json
+from regun.settings import read_json, to_json
 from regun.training.job import Cost
 from regun.unlearning import Outcome
 
@@ -63,7 +63,7 @@ def _packed(outcome: Outcome) -> bytes | None:
 
 def _unpacked(content: bytes, current: nn.Module) -> Outcome:
     head, _, weights = content.partition(b"\n")
-    about: dict[str, Any] = json.loads(head)
+    about: dict[str, Any] = read_json(head, "an unfinished run")
     model = copy.deepcopy(current)
     model.load_state_dict(safetensors.torch.load(weights))
     method, config, notes, warnings = (about[name] for name in TOLD)

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import pkgutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -15,7 +14,7 @@ from regun.errors import RegunError, SettingsError, unknown
 from regun.hashing import digest
 from regun.methods._contract import Method, Needs
 from regun.plugins import find_function, find_module, in_folder
-from regun.settings import parse_spec, to_json
+from regun.settings import parse_spec, read_toml, to_json
 from regun.training.fit import Fitted
 from regun.training.recipes import Recipe
 
@@ -122,7 +121,9 @@ def tuned_files() -> dict[str, Path]:
 
 @cache
 def _tuned() -> dict[str, Any]:
-    return {name: tomllib.loads(path.read_text(encoding="utf-8"))["settings"] for name, path in tuned_files().items()}
+    return {
+        name: read_toml(path.read_text(encoding="utf-8"), str(path))["settings"] for name, path in tuned_files().items()
+    }
 
 
 def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:

@@ -8,13 +8,13 @@ w = 0.97
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError
 from regun.methods import MethodSpec
+from regun.settings import read_toml
 
 Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Request text -> method text -> setting -> value."""
@@ -23,12 +23,12 @@ Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 def read_settings(path: Path | str) -> dict[str, dict[str, dict[str, Any]]]:
     """The settings of a file, by request and method; the file may hold other tables besides `settings`."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as fault:
         raise RegunError(f"cannot read the settings file {path}: {fault.strerror or fault}.") from None
-    except (ValueError, RecursionError) as fault:  # also numbers of thousands of digits, and nesting without end
+    except UnicodeDecodeError as fault:
         raise RegunError(f"{path} is not a TOML file: {fault}. `regun tune --out DIR` writes one.") from None
-    return parse_settings(content.get("settings"), str(path))
+    return parse_settings(read_toml(text, str(path)).get("settings"), str(path))
 
 
 def parse_settings(value: Any, source: str) -> dict[str, dict[str, dict[str, Any]]]:

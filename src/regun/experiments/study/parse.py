@@ -1,6 +1,5 @@
 """Studies from files: read, checked, every mistake named at once."""
 
-import tomllib
 from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
@@ -16,7 +15,7 @@ from regun.experiments.search.settings_file import Blocks, parse_settings, read_
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
 from regun.forget_spec import ForgetSpec
 from regun.methods import tuned_files
-from regun.settings import parse_spec, to_json
+from regun.settings import parse_spec, read_toml, to_json
 
 
 def builtin_names() -> list[str]:
@@ -42,10 +41,7 @@ def read_study(name: str) -> Study:
 
 def parse_study(text: str, where: str, folder: Path) -> Study:
     """A study from TOML text; files it names are looked for in `folder`."""
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as fault:  # integers of thousands of digits, nesting without end
-        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+    values = read_toml(text, where)
     if "folder" in values:
         raise SettingsError([f"{where} sets folder; that is no key of a study: files are looked for beside it."])
     study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
