@@ -26,7 +26,6 @@ from regun.experiments.study.tasks import (
 )
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
-from regun.settings import parse_spec
 from regun.splits import Indices, Reserve
 from regun.training.recipes import shorten
 
@@ -238,7 +237,7 @@ class _Planner:
             models += [self.train(forget, seed, other) for other in (seed, *study.reference_seeds())]
         method, config = study.resolve(study.entries()[name], forget)
         one = self._planned(method, config, sizes)
-        fixed = tuple(parse_spec(study.entries()[name])[1])
+        fixed = tuple(study.spec(study.entries()[name]).settings)
         trials = min(how.trials, Space.of(method, config, study.family, fixed).size or how.trials)
         return self.add(
             Tune(
