@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from regun.artifacts import Artifact, Store
-from regun.artifacts.audits import Audit, before_of
-from regun.artifacts.relearnings import Relearning, curve_in
-from regun.artifacts.selection import ids_in
+from regun.artifacts.audits import Auditing, model_before
+from regun.artifacts.relearnings import Relearning, stored_curve
+from regun.artifacts.selection import resolved_ids
 from regun.artifacts.setup import Setup
 from regun.artifacts.trainings import Training
 from regun.artifacts.unlearnings import Unlearning
@@ -95,7 +95,7 @@ class StudyContext:
         found = self.made(self.plan.tasks[select_id(forget, split)])
         if found is None:
             raise RegunError(f"which examples {forget} means is not in the store {self.store.root} yet; run the study.")
-        return ids_in(found)
+        return resolved_ids(found)
 
     def base_training(self, split: int) -> Training:
         """How the base model of a split is trained, from the seed of the split."""
@@ -184,17 +184,17 @@ class StudyContext:
             budget=self.study.budget_value,
         )
 
-    def audit(self, task: Task, model: str, judges: Sequence[str]) -> Audit | None:
+    def audit(self, task: Task, model: str, judges: Sequence[str]) -> Auditing | None:
         """The audit of a model by Retrain and the references, once all of them are there."""
         target, others = self.model(model), self.models(judges)
         if target is None or others is None:
             return None
         study, splits = self.study, self.splits(task.split, task.forget)
-        return Audit(
+        return Auditing(
             target=target,
             data=self.data,
             splits=splits,
-            before=before_of(target, splits, self.store),
+            before=model_before(target, splits, self.store),
             retrain=others[0],
             references=tuple(others[1:]),
             attacks=study.audit_attacks,
@@ -213,12 +213,12 @@ class StudyContext:
     def curve(self, task_id: str) -> Curve | None:
         """What a relearning check found, if it is over and the model gave finite answers."""
         kept = self.made(self.plan.tasks[task_id]) if task_id in self.plan.tasks else None
-        return None if kept is None or "not_finite" in kept.info else curve_in(kept)
+        return None if kept is None or "not_finite" in kept.info else stored_curve(kept)
 
     def _seen_by(self, split: int, method: Method) -> Data:
         """The data as a method sees them, made once."""
         if method.name not in self._seen:
-            self._seen[method.name] = self.setup(split).seen_by(method, self.data)
+            self._seen[method.name] = self.setup(split).data_for(method, self.data)
         return self._seen[method.name]
 
     def frozen(self) -> Study:

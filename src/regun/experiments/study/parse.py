@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from regun.artifacts.setup import default_preset
+from regun.artifacts.setup import default_pipeline
 from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import pipeline
@@ -126,7 +126,7 @@ def check_bad(study: Study) -> None:
         lambda: study.tuning,
         *(lambda text=text: study.request(text) for text in study.forget),
         *(lambda m=m, f=f: study.resolve(m, f) for m in study.compared for f in study.forget),
-        lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
+        lambda: pipeline(study.augment or default_pipeline(study.model_spec.name, data), data),
         *(lambda text=text: resolve_attack(text) for text in study.audit_attacks or ()),
         *(lambda text=text: resolve_metric(text) for text in study.audit_metrics),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regun.artifacts.setup import default_preset, unlearning_preset
+from regun.artifacts.setup import default_pipeline, unlearning_pipeline
 from regun.data.pipelines import PIPELINES
 from regun.experiments.study.spec import Study
 from regun.settings import parse_spec, to_json
@@ -13,11 +13,11 @@ MARK = "What the texts above stand for:"
 
 def resolved(study: Study) -> dict[str, Any]:
     """What the study's short texts stand for; `methods` holds one block of settings a row and request."""
-    augment = study.augment or default_preset(study.model_spec.name, parse_spec(study.data)[0])
+    augment = study.augment or default_pipeline(study.model_spec.name, parse_spec(study.data)[0])
     return {
         "model": {"name": study.model_spec.name, **study.model_spec.describe()["settings"]},
         "recipe": to_json(study.recipe_value),
-        "augment": {"train": augment, "unlearn": unlearning_preset(augment)},
+        "augment": {"train": augment, "unlearn": unlearning_pipeline(augment)},
         "tuned_on": study.tuned_on if study.tune else None,
         "reference_seeds": list(study.reference_seeds()),
         "methods": {

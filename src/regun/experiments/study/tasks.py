@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regun.artifacts import Artifact
-from regun.artifacts.audits import Audit, audit_model, audited_parts, cached_predictions, floor_of, predictions_inputs
+from regun.artifacts.audits import (
+    Auditing,
+    audit_model,
+    audited_parts,
+    cached_predictions,
+    predictions_inputs,
+    stored_noise_floor,
+)
 from regun.artifacts.relearnings import Relearning, relearn_model
 from regun.artifacts.selection import early_trainings, select, selection_inputs
 from regun.artifacts.trainings import Training, train_model
@@ -217,7 +224,7 @@ class MeasureFloor(Task):
     judges: tuple[str, ...]
     """Retrain and the references."""
 
-    def run(self, ctx: StudyContext) -> Audit | None:
+    def run(self, ctx: StudyContext) -> Auditing | None:
         return ctx.audit(self, self.judges[0], self.judges)
 
     def makes(self, ctx: StudyContext) -> Makes | None:
@@ -228,7 +235,7 @@ class MeasureFloor(Task):
         found = self.run(ctx)
         if found is None:
             raise _waits(self, ctx, "models that are not")
-        floor_of(found, ctx.store, ctx.device)
+        stored_noise_floor(found, ctx.store, ctx.device)
         return ctx.store.key("floor", found.floor_inputs())
 
 
@@ -244,7 +251,7 @@ class Judge(Task):
     """The model before unlearning."""
     judges: tuple[str, ...]
 
-    def run(self, ctx: StudyContext) -> Audit | None:
+    def run(self, ctx: StudyContext) -> Auditing | None:
         return ctx.audit(self, self.model, self.judges)
 
     def makes(self, ctx: StudyContext) -> Makes | None:
