@@ -11,6 +11,7 @@ from regun.data.examples import Data
 from regun.rng import derive
 from regun.splits import Splits
 from regun.training.job import Callbacks
+from regun.training.recipes import shorten
 
 SHARE = 0.25
 """Of the base's epochs: long enough to know which examples are hard (docs/metrics.md)."""
@@ -31,6 +32,6 @@ def train_out_models(
     found: list[Artifact] = []
     for number in range(count):
         whole = Training.of(base, data, trained_on=splits.retain, seed=derive(base.inputs["seed"], "out", number))
-        short = replace(whole, recipe=replace(whole.recipe, epochs=max(1, round(SHARE * whole.recipe.epochs))))
+        short = replace(whole, recipe=shorten(whole.recipe, SHARE))
         found.append(train_model(short, store, device, about=about, watch=watch))
     return tuple(found)

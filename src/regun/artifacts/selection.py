@@ -32,7 +32,7 @@ from regun.hashing import code_digest, digest
 from regun.splits import Reserve
 from regun.training.forward import eval_features
 from regun.training.job import Callbacks
-from regun.training.recipes import Recipe
+from regun.training.recipes import Recipe, shorten
 
 EARLY, EARLY_SHARE, EARLY_EPOCHS = 4, 1 / 8, 3
 """Models that say how hard an example is, how long they train as a share of the recipe's epochs, and at least."""
@@ -47,12 +47,8 @@ def early_trainings(base: Training) -> list[Training]:
 
 
 def early(recipe: Recipe) -> Recipe:
-    """The recipe cut to an eighth of its epochs, warm-up and milestones in scale."""
-    epochs = min(recipe.epochs, max(EARLY_EPOCHS, round(EARLY_SHARE * recipe.epochs)))
-    scale = epochs / max(1, recipe.epochs)
-    warm = min(max(0, epochs - 1), round(scale * recipe.warmup_epochs))
-    milestones = tuple(round(scale * m) for m in recipe.milestones)
-    return replace(recipe, epochs=epochs, warmup_epochs=warm, milestones=milestones)
+    """The recipe shortened to an eighth of its epochs."""
+    return shorten(recipe, EARLY_SHARE, EARLY_EPOCHS)
 
 
 def selection_inputs(spec: ForgetSpec, models: Sequence[Artifact], data: Data, reserved: Reserve) -> dict[str, Any]:
