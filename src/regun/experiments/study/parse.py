@@ -11,7 +11,7 @@ from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError, unknown
-from regun.experiments.search.settings_file import Blocks, method_name, parse_settings, read_settings
+from regun.experiments.search.settings_file import Blocks, parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
 from regun.forget_spec import ForgetSpec
 from regun.methods import tuned_files
@@ -57,7 +57,7 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
 
 def _with_settings(study: Study, found: Blocks) -> Study:
     """The study over those blocks of a settings file that are for its requests and methods."""
-    wanted = {*map(method_name, study.compared), *study.compared}
+    wanted = {*(study.spec(text).label for text in study.compared), *study.compared}
     fitting = {
         request: {method: block for method, block in blocks.items() if method in wanted}
         for request, blocks in found.items()
@@ -137,7 +137,8 @@ def check_bad(study: Study) -> None:
             problems += fault.problems
         except RegunError as fault:
             problems.append(str(fault))
-    problems += _strays(study)
+    with suppress(SettingsError):  # of a method's text, named above
+        problems += _strays(study)
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
 
@@ -156,7 +157,7 @@ def _untunable(study: Study) -> list[str]:
 
 def _strays(study: Study) -> list[str]:
     """Blocks and titles that belong to nothing in the study: a typing mistake would silently have no effect."""
-    names = {*map(method_name, study.compared), *study.compared}
+    names = {*(study.spec(text).label for text in study.compared), *study.compared}
     blocks = [(request, method) for request, found in study.settings.items() for method in found]
     problems = [
         f"settings.{request!r}.{method} is for no request and method of this study "
@@ -173,13 +174,13 @@ def _check_overruled(study: Study) -> None:
     problems: list[str] = []
     for request, blocks in study.settings.items():
         for name, block in blocks.items():
-            texts = [text for text in study.compared if name in (text, method_name(text))]
+            texts = [text for text in study.compared if name in (text, study.spec(text).label)]
             configs = {text: to_json(study.resolve(text, request)[1]) for text in texts}
             problems += [
                 f"settings.{request!r}.{name}.{key} is {value!r} and has no effect: a method's text wins, "
                 f"{' and '.join(map(repr, texts))}. Leave {key} out of one of the two."
                 for key, value in block.items()
-                if all(key in parse_spec(text)[1] and configs[text][key] != value for text in texts)
+                if all(key in study.spec(text).settings and configs[text][key] != value for text in texts)
             ]
     if problems:
         raise SettingsError(problems)
