@@ -191,7 +191,7 @@ def _with_copies(plan: Plan) -> Plan:
     forgotten, retained = (content_hashes(Selected(train, rows)) for rows in (plan.forget, plan.retain))
     ids = plan.case.ids["train"]
     copies, everything = (
-        tuple(ids[row] for row in plan.retain[np.isin(retained, hashes)].tolist())
+        tuple(ids[int(row)] for row in plan.retain[np.isin(retained, hashes)])
         for hashes in (forgotten[np.isin(plan.forget, plan.new)], forgotten)
     )
     return replace(plan, copies=copies, all_copies=everything)
