@@ -182,7 +182,7 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     assert [line.status for line in history(tmp_path / "untold")] == ["inconclusive"]
     code, said, _ = run(*forget(request_file, out, *quick, "--accept", "val_drop<-100"))
     assert code == 1
-    assert "NOT MET     val_drop<-100: " in said
+    assert "NOT MET      val_drop<-100: " in said
     assert "REJECTED: request 1 failed; its model is kept apart, the one before it stays current\n" in said
     assert "\n--fallback retrain trains anew without the records, by the project's retrain=...; or try other" in said
     code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY, "--accept-untestable"))
