@@ -276,7 +276,7 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
         "before": base,
         "retrain": judged["0"],
         "references": [judged["1"], judged["2"]],
-        "outs": [],
+        "out_models": [],
     }
     assert report["u_lira"] is None
 

@@ -242,6 +242,6 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     assert found["influence"]["records"] == 1
     assert found["influence"]["verdict"] != "forgotten"
     assert [part["against"] for part in found["influence"]["parts"]] == ["unseen", "test", "heldout", "val"]
-    assert len(found["models"]["outs"]) == 1
+    assert len(found["models"]["out_models"]) == 1
     low, high = found["numbers"]["smia_auc"][1:]
     assert low == 0.0 or high == 100.0
