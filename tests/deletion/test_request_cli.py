@@ -174,10 +174,7 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     code, said, _ = run(*forget(request_file, tmp_path / "untold", *quick, "--accept", EASY))
     assert code == 4
     assert "INCONCLUSIVE (forgetting): no condition of the rule is about forgetting\n" in said
-    assert (
-        "INCONCLUSIVE: request 1 has no evidence; its model is kept apart, the one before it stays current"
-        in said
-    )
+    assert "INCONCLUSIVE: request 1 has no evidence; its model is kept apart, the one before it stays current" in said
     assert "--fallback retrain trains anew without the records" in said
     assert [line.status for line in history(tmp_path / "untold")] == ["inconclusive"]
     code, said, _ = run(*forget(request_file, out, *quick, "--accept", "val_drop<-100"))
