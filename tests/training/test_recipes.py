@@ -23,8 +23,8 @@ def test_a_short_recipe_is_the_whole_one_in_scale(name: str, share: float) -> No
 def test_milestones_and_the_ends_of_the_range() -> None:
     stepped = Recipe(epochs=100, schedule="steps", milestones=(50, 75))
     assert shorten(stepped, 0.2).milestones == (10, 15)
-    assert shorten(stepped, 0.01, least=4).epochs == 4
-    assert shorten(Recipe(epochs=2), 0.5, least=4).epochs == 2, "never longer than the whole"
+    assert shorten(stepped, 0.01, at_least=4).epochs == 4
+    assert shorten(Recipe(epochs=2), 0.5, at_least=4).epochs == 2, "never longer than the whole"
     assert shorten(Recipe(epochs=0), 0.5).epochs == 0
     assert shorten(Recipe(epochs=3, warmup_epochs=2), 0.3).warmup_epochs == 0
 

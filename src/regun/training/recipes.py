@@ -102,18 +102,21 @@ def assumed_recipe(examples: int) -> Recipe:
     return Recipe(epochs=40, batch_size=batch, optimizer="adamw", lr=1e-3, weight_decay=0.01, schedule="cosine")
 
 
-def shorten(recipe: Recipe, share: float, least: int = 1) -> Recipe:
-    """Return the recipe with `share` of its epochs, at least `least`; warm-up and milestones shrink with them.
+def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
+    """Return the recipe with `share` of its epochs, or `at_least`; warm-up and milestones shrink with them.
 
     >>> short = shorten(RECIPES["swin-t"], 0.25)
     >>> short.epochs, short.warmup_epochs
     (50, 2)
     """
-    epochs = min(recipe.epochs, max(least, round(share * recipe.epochs)))
+    epochs = min(recipe.epochs, max(at_least, round(share * recipe.epochs)))
     scale = epochs / max(1, recipe.epochs)
-    warmup = min(max(0, epochs - 1), round(scale * recipe.warmup_epochs))
-    milestones = tuple(round(scale * epoch) for epoch in recipe.milestones)
-    return replace(recipe, epochs=epochs, warmup_epochs=warmup, milestones=milestones)
+    return replace(
+        recipe,
+        epochs=epochs,
+        warmup_epochs=min(max(0, epochs - 1), round(scale * recipe.warmup_epochs)),
+        milestones=tuple(round(scale * m) for m in recipe.milestones),
+    )
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
