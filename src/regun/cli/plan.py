@@ -13,7 +13,7 @@ from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError
 from regun.experiments.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
 from regun.experiments.study.forget_sets import request_label
-from regun.experiments.study.planning import StudyPlan, labels_of_size, plan_study
+from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
 from regun.experiments.study.tasks import Unlearn
 from regun.render.numbers import duration
@@ -25,15 +25,15 @@ from regun.splits import Request
 def run(args: argparse.Namespace) -> int:
     """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
     study = chosen(args)
-    ctx = open_context(args, study) if _data_are_here(args, study) else None
-    found = ctx.plan if ctx else _plan_without_data(study)
-    done = {task.id for task in found.tasks.values() if ctx.done(task)} if ctx else set[str]()
-    speed = remembered_speed(study, ctx.store) if ctx else None
-    if ctx and args.probe:
+    opened = open_context(args, study) if _data_are_here(args, study) else None
+    found = opened.plan if opened else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if opened.done(task)} if opened else set[str]()
+    speed = remembered_speed(study, opened.store) if opened else None
+    if opened and args.probe:
         use_threads(args.threads or study.threads)
-        speed = measured_speed(ctx)
-    here = speed_here(ctx, speed) if ctx and speed else None
-    result = _plan_json(found, done, here, exact=ctx is not None)
+        speed = measured_speed(opened)
+    here = speed_here(opened, speed) if opened and speed else None
+    result = _plan_json(found, done, here, exact=opened is not None)
     emit(result) if args.json else _print_plan(study, result)
     return 0
 
@@ -63,7 +63,7 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
     counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
     for task_id in done:
         made[found.tasks[task_id].kind] += 1
-    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.entries()}
+    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.rows}
     return {
         "study": study.name,
         "sizes": {forget: dict(sizes) for forget, sizes in found.sizes.items()},
@@ -78,8 +78,7 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
 
 
 def _steps(found: StudyPlan, name: str, forget: str) -> int | None:
-    runs = [task for task in found.tasks.values() if isinstance(task, Unlearn)]
-    task = next(task for task in runs if (task.entry, task.forget) == (name, forget))
+    task = next(task for task in found.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
     return task.work.steps if task.work else None
 
 

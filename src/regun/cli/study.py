@@ -50,9 +50,9 @@ def show(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 unless everything is there."""
-    ctx = open_context(args)
-    out = folder_of(args, ctx)
-    return finish(ctx, carried_out(args, ctx, out), out, as_json=args.json)
+    opened = open_context(args)
+    out = folder_of(args, opened)
+    return finish(opened, carried_out(args, opened, out), out, as_json=args.json)
 
 
 def show_table(args: argparse.Namespace) -> int:
@@ -75,9 +75,9 @@ def report(args: argparse.Namespace) -> int:
     from regun.experiments.report.page import build_report  # brings matplotlib, which no other action needs
 
     Store.existing(args.store)
-    ctx = open_context(args)
-    results, out = collect(ctx), folder_of(args, ctx)
-    page = build_report(results, *shown_with(ctx, results, out))
+    opened = open_context(args)
+    results, out = collect(opened), folder_of(args, opened)
+    page = build_report(results, *shown_with(opened, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
     return 0

@@ -1,4 +1,4 @@
-"""Requests of a study: what people call them, how large they are, and the tasks that are named after them."""
+"""Forget requests of a study: their labels and their sizes."""
 
 from regun.artifacts.ranking import Selection
 from regun.artifacts.selection import KINDS as SELECTIONS
@@ -9,7 +9,7 @@ PARTS = ("retain", "forget", "heldout", "val")
 
 
 def request_label(forget: str) -> str:
-    """A request for people: `10 %`, `class 3`.
+    """Return a request for people: `10 %`, `class 3`.
 
     >>> request_label("0.1"), request_label("class:3/5"), request_label("hard:0.1"), request_label("like:17,50")
     ('10 %', 'class 3/5', 'hardest 10 %', '50 like example 17')
@@ -17,14 +17,14 @@ def request_label(forget: str) -> str:
     kind, _, rest = forget.partition(":")
     if kind not in SELECTIONS:
         return f"{kind} {rest}" if rest else f"{100 * float(kind):g} %" if _is_number(kind) else kind
-    asked = read_selection(forget)
-    cluster = f"cluster {asked.part} of {asked.parts}"
+    selection = read_selection(forget)
+    cluster = f"cluster {selection.part} of {selection.parts}"
     return {
-        "hard": f"hardest {100 * asked.fraction:g} %",
-        "easy": f"easiest {100 * asked.fraction:g} %",
-        "like": f"{asked.count} like example {asked.example}",
+        "hard": f"hardest {100 * selection.fraction:g} %",
+        "easy": f"easiest {100 * selection.fraction:g} %",
+        "like": f"{selection.count} like example {selection.example}",
         "cluster": cluster,
-        "subclass": f"class {asked.label}, {cluster}",
+        "subclass": f"class {selection.label}, {cluster}",
     }[kind]
 
 
@@ -36,25 +36,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def select_id(forget: str, split: int) -> str:
-    """The task that says which examples a request means."""
-    return f"select {forget}, split {split}"
-
-
-def sizes_of(labels: Indices, asked: Request | Selection, kept: Reserve) -> dict[str, int]:
-    """Examples by split; those of a request that models will answer as far as that can be told."""
-    if isinstance(asked, Request):
-        splits = make_splits(labels, asked, kept)
+def sizes_of(labels: Indices, request: Request | Selection, reserved: Reserve) -> dict[str, int]:
+    """Return the number of examples by split; an estimate where models decide which examples to forget."""
+    if isinstance(request, Request):
+        splits = make_splits(labels, request, reserved)
         return {name: len(getattr(splits, name)) for name in PARTS}
-    forget = min(asked.size(labels, kept), len(kept.pool) - 1)
+    forget = min(request.size(labels, reserved), len(reserved.pool) - 1)
     return {
-        "retain": len(kept.pool) - forget,
+        "retain": len(reserved.pool) - forget,
         "forget": forget,
-        "heldout": len(kept.heldout),
-        "val": len(kept.val),
+        "heldout": len(reserved.heldout),
+        "val": len(reserved.val),
     }
-
-
-def relearn_id(model: str, forget: str, split: int) -> str:
-    """The task that relearns a model."""
-    return f"relearn {model}: {forget}, split {split}"

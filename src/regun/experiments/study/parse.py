@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from regun.artifacts.ranking import Selection
-from regun.artifacts.setup import default_preset
 from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import pipeline
@@ -131,7 +130,7 @@ def check_bad(study: Study) -> None:
         lambda: study.tuning,
         *(lambda text=text: study.request(text) for text in study.forget),
         *(lambda m=m, f=f: study.resolve(m, f) for m in study.compared for f in study.forget),
-        lambda: pipeline(study.augment or default_preset(study.model_spec.name, data), data),
+        lambda: pipeline(study.pipeline_name, data),
         *(lambda text=text: resolve_attack(text) for text in study.audit_attacks or ()),
         *(lambda text=text: resolve_metric(text) for text in study.audit_metrics),
     ]
@@ -169,7 +168,7 @@ def _strays(study: Study) -> list[str]:
         for request, method in blocks
         if request not in study.forget or method not in names
     ]
-    known = {"retrain", "base", *study.entries()}
+    known = {"retrain", "base", *study.rows}
     return problems + [unknown("row in titles", name, known) for name in study.titles if name not in known]
 
 
