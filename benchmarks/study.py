@@ -29,8 +29,9 @@ from regun.experiments.study.planning import labels_of_size, plan_study
 from regun.experiments.study.ray_executor import RayExecutor
 from regun.experiments.study.spec import Study
 from regun.experiments.study.worker import open_context
+from regun.forget_spec import ForgetSpec
 from regun.settings import parse_spec
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
 
@@ -91,7 +92,7 @@ def bare(study: Study, folder: str) -> float:
     data, device, store = workshop.data, torch.device("cpu"), Store(folder)
     started = time.process_time()
     kept = reserve(data.train.labels, 0)
-    splits = make_splits(data.train.labels, Request.random(float(study.forget[0])), kept)
+    splits = make_splits(data.train.labels, ForgetSpec.random(float(study.forget[0])), kept)
 
     def train(indices, seed):
         return train_model(

@@ -20,10 +20,11 @@ from torch.nn import functional
 from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
 from regun.data.registry import pipeline
+from regun.forget_spec import ForgetSpec
 from regun.methods import _attack, amun, get_method, method_names, neggrad_plus, regun
 from regun.methods._adversarial import Attack, find
 from regun.models import ModelSpec, build_model
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.fit import fit
 from regun.training.forward import in_eval_mode
 from regun.training.gradients import fisher_by_example
@@ -50,7 +51,7 @@ def image_job(width: int, count: int = 6000) -> Job:
     pixels = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
     examples = ArrayExamples(pixels, labels, 10, pipeline("resnet", "cifar10"))
     model = build_model(ModelSpec("resnet18", {"width": width}), 10, (3, 32, 32), 0)
-    splits = make_splits(labels, Request.random(0.1), reserve(labels, 0))
+    splits = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, 0))
     return Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
 
 
@@ -90,7 +91,7 @@ def trained_digits() -> tuple[torch.nn.Module, ArrayExamples]:
 
 
 def attack(model, examples, rounds: int) -> None:
-    splits = make_splits(examples.labels, Request.random(0.5), reserve(examples.labels, 0))
+    splits = make_splits(examples.labels, ForgetSpec.random(0.5), reserve(examples.labels, 0))
     job = Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
     batch = examples.fetch(splits.forget)
     view, _ = amun._view(job, batch, "pixel")
@@ -141,7 +142,7 @@ def cost_by_fraction(model, examples) -> None:
         config = method.configure({"epochs": 2} if name == "retrain" else {})
         cells = []
         for fraction in (0.01, 0.1, 0.5):
-            splits = make_splits(examples.labels, Request.random(fraction), kept)
+            splits = make_splits(examples.labels, ForgetSpec.random(fraction), kept)
             job = Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
             taken = seconds(lambda job=job, method=method, config=config: method.unlearn(job, config), 1)
             samples = job.cost.forward + job.cost.backward

@@ -18,5 +18,5 @@ def error(kind: type[BaseException], *names: object) -> Iterator[pytest.Exceptio
 def assert_names(text: str, *names: object) -> None:
     """Each name stands in the text as a word of its own. Names hold no spaces: a sentence cannot be pinned."""
     for name in map(str, names):
-        assert name and not re.search(r"\s", name), f"{name!r} is not a name"
+        assert re.fullmatch(r"\S+", name), f"{name!r} is not a name"
         assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text), f"{name!r} is not in: {text}"

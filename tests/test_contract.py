@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from regun.data.digits import load_digits
 from regun.data.registry import pipeline
 from regun.data.tensors import TensorExamples
+from regun.forget_spec import ForgetSpec
 from regun.methods import amun, get_method, method_names
 from regun.methods._fresh_weights import reset
 from regun.models import ModelSpec, build_model
-from regun.splits import Request, make_splits, reserve
+from regun.splits import make_splits, reserve
 from regun.training.job import Budget, Job, private_copy
 from regun.unlearning import unlearn_job
 
 DIGITS = load_digits(pipeline("digits", "digits")).train
-SPLITS = make_splits(DIGITS.labels, Request.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
+SPLITS = make_splits(DIGITS.labels, ForgetSpec.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
 DEVICE = torch.device("cpu")
 FEW = {"batch_size": 16, "lr": 1e-3}
 SMALL = {
@@ -142,7 +143,7 @@ def test_keep_best_returns_the_best_epoch_on_validation_and_watches_nothing_else
 @pytest.mark.parametrize("name", method_names())
 def test_the_planned_work_is_the_work_done(name: str, fraction: float) -> None:
     """Steps to the last one; samples too, but for an attack, whose length nobody knows."""
-    splits = make_splits(DIGITS.labels, Request.random(fraction), reserve(DIGITS.labels, 0))
+    splits = make_splits(DIGITS.labels, ForgetSpec.random(fraction), reserve(DIGITS.labels, 0))
     method = get_method(name)
     few = {k: v for k, v in {"epochs": 2, "batch_size": 100, "ascent_epochs": 1}.items() if k in vars(method.config())}
     config = method.configure({**SMALL.get(name, {}), **few}, None)

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regun.artifacts import Artifact, Made, Slot, Store, files, write_file, write_weights
+from regun import files
+from regun.artifacts import Artifact, Made, Slot, Store, write_file, write_weights
 from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError

@@ -21,8 +21,8 @@ from typing import Any
 import matplotlib.font_manager  # noqa: F401  (looks for fonts when it is first imported)
 import pytest
 
-from regun import cli
-from regun.artifacts import Store, files
+from regun import cli, files
+from regun.artifacts import Store
 from regun.artifacts.setup import Setup
 from regun.cli import build_parser, main
 from regun.cli.arguments import CRASHED, EXIT_CODES

@@ -95,16 +95,16 @@ def test_the_table_of_the_readme_is_that_of_the_rows():
 
 
 def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
     monkeypatch.chdir(RESULTS.parent)
     refresh = importlib.import_module("refresh")
     page = (RESULTS.parent / "docs/results.md").read_text(encoding="utf-8")
     assert len(refresh.COMMAND.findall(page)) > 5
-    assert refresh.refreshed(page) == page, "python benchmarks/refresh.py docs/results.md"
+    assert refresh.refreshed(page) == page, "python research/refresh.py docs/results.md"
 
 
 def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
     compare = importlib.import_module("compare")
     one, other = {0: 5.0, 1: 6.0, 2: 4.5, 3: 9.0}, {2: 2.6, 1: 4.1, 0: 3.0}  # seed 3 has no partner
     theirs = ttest_rel([3.0, 4.1, 2.6], [5.0, 6.0, 4.5])
@@ -131,7 +131,7 @@ def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monk
 def test_comparisons_say_what_is_wrong_with_them(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
     monkeypatch.chdir(RESULTS.parent)
     with pytest.raises(SystemExit):
         importlib.import_module("compare").printed(words)
@@ -139,7 +139,7 @@ def test_comparisons_say_what_is_wrong_with_them(
 
 
 def test_the_pages_of_the_first_try_show_what_its_rows_say(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(RESULTS.parent / "benchmarks")
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
     first_try = importlib.import_module("first_try")
     found = first_try.read(RESULTS / "first-try" / "rows.jsonl")
     page = (RESULTS.parent / "docs/first_try.md").read_text(encoding="utf-8").splitlines()

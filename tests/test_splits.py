@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regun.errors import SplitError
-from regun.splits import Request, Splits, largest_remainder, make_splits, proportional_order, reserve
+from regun.forget_spec import ForgetSpec
+from regun.splits import Splits, largest_remainder, make_splits, proportional_order, reserve
 
 
 def parts_of(splits: Splits) -> list[np.ndarray]:
@@ -27,7 +28,7 @@ def test_the_papers_sizes(total: int, heldout: int, val: int, forget: dict[float
     labels = np.arange(total) % 100
     kept = reserve(labels, 42, stratified=stratified)
     for fraction, size in forget.items():
-        request = Request.stratified(fraction) if stratified else Request.random(fraction)
+        request = ForgetSpec.stratified(fraction) if stratified else ForgetSpec.random(fraction)
         splits = make_splits(labels, request, kept)
         assert [len(p) for p in parts_of(splits)] == [total - heldout - val - size, size, heldout, val]
 
@@ -49,7 +50,7 @@ def test_disjoint_covering_nested(total, classes, seed, heldout, val, fractions,
     again = reserve(labels, seed, heldout=heldout, val=val, stratified=stratified)
     previous: np.ndarray = np.array([], dtype=np.int64)
     for fraction in sorted(fractions):
-        request = Request.stratified(fraction) if stratified else Request.random(fraction)
+        request = ForgetSpec.stratified(fraction) if stratified else ForgetSpec.random(fraction)
         splits = make_splits(labels, request, kept)
         assert np.array_equal(np.sort(np.concatenate(parts_of(splits))), np.arange(total))
         assert len(splits.forget) == round(fraction * (total - len(splits.heldout)))
@@ -99,7 +100,7 @@ def test_the_first_shuffle_is_pythons_own() -> None:
 
 def test_the_stratified_forget_set_has_every_class_s_share() -> None:
     labels = np.arange(50_000) % 100
-    splits = make_splits(labels, Request.stratified(0.01), reserve(labels, 1))
+    splits = make_splits(labels, ForgetSpec.stratified(0.01), reserve(labels, 1))
     counts = np.bincount(labels[splits.forget], minlength=100)
     assert counts.sum() == 450
     assert set(counts) <= {3, 4, 5, 6}
@@ -108,13 +109,13 @@ def test_the_stratified_forget_set_has_every_class_s_share() -> None:
 def test_by_class_and_by_class_fraction_and_by_ids() -> None:
     labels = np.arange(1000) % 10
     kept = reserve(labels, 3)
-    whole = make_splits(labels, Request.of_classes([3, 5]), kept)
+    whole = make_splits(labels, ForgetSpec.of_classes([3, 5]), kept)
     assert set(labels[whole.forget]) == {3, 5}
     assert not np.isin(labels[whole.retain], [3, 5]).any()
-    half = make_splits(labels, Request.of_class_fractions({3: 0.5}), kept)
+    half = make_splits(labels, ForgetSpec.of_class_fractions({3: 0.5}), kept)
     assert len(half.forget) == round((labels[kept.pool] == 3).sum() / 2)
     ids = kept.base[:7]
-    assert make_splits(labels, Request.of_ids(ids), kept).forget.tolist() == ids.tolist()
+    assert make_splits(labels, ForgetSpec.of_ids(ids), kept).forget.tolist() == ids.tolist()
     assert whole.digest != half.digest
 
 
@@ -125,23 +126,26 @@ KEPT = reserve(LABELS, 0)
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request.random(0.0), "forget fraction is 0.0; give a number between 0 and 1"),
-        (Request.random(0.004), "is none; the smallest fraction here is 0.011"),
-        (Request.random(0.95), "leaves nothing to retain; the fraction counts validation too"),
-        (Request.of_classes([9]), "class 9 has no members among the training examples; classes that have some: 0, 1"),
-        (Request.of_classes([]), "no class to forget was named"),
-        (Request.of_classes([0, 1, 2, 3, 4]), "every class is to be forgotten"),
-        (Request.of_class_fractions({1: 1.5}), "class 1: the forget fraction is 1.5"),
-        (Request.of_class_fractions({1: 0.01}), "class 1: 0.01 of its"),
-        (Request.of_ids([]), "list of ids to forget is empty"),
-        (Request.of_ids([1, 100]), "holds 1 unknown ids (the first is 100); the data has ids 0 to 99"),
-        (Request.of_ids([int(KEPT.pool[0])] * 2), "names 1 ids twice"),
-        (Request.of_ids([int(KEPT.heldout[0])]), "in the held-out set, on which the base model was never trained"),
-        (Request.of_ids([int(KEPT.val[0])]), "in the validation set"),
-        (Request.of_ids(KEPT.pool), "nothing would be left to retain"),
+        (ForgetSpec.random(0.0), "forget fraction is 0.0; give a number between 0 and 1"),
+        (ForgetSpec.random(0.004), "is none; the smallest fraction here is 0.011"),
+        (ForgetSpec.random(0.95), "leaves nothing to retain; the fraction counts validation too"),
+        (
+            ForgetSpec.of_classes([9]),
+            "class 9 has no members among the training examples; classes that have some: 0, 1",
+        ),
+        (ForgetSpec.of_classes([]), "no class to forget was named"),
+        (ForgetSpec.of_classes([0, 1, 2, 3, 4]), "every class is to be forgotten"),
+        (ForgetSpec.of_class_fractions({1: 1.5}), "class 1: the forget fraction is 1.5"),
+        (ForgetSpec.of_class_fractions({1: 0.01}), "class 1: 0.01 of its"),
+        (ForgetSpec.of_ids([]), "list of ids to forget is empty"),
+        (ForgetSpec.of_ids([1, 100]), "holds 1 unknown ids (the first is 100); the data has ids 0 to 99"),
+        (ForgetSpec.of_ids([int(KEPT.pool[0])] * 2), "names 1 ids twice"),
+        (ForgetSpec.of_ids([int(KEPT.heldout[0])]), "in the held-out set, on which the base model was never trained"),
+        (ForgetSpec.of_ids([int(KEPT.val[0])]), "in the validation set"),
+        (ForgetSpec.of_ids(KEPT.pool), "nothing would be left to retain"),
     ],
 )
-def test_bad_requests_are_named(request_: Request, message: str) -> None:
+def test_bad_requests_are_named(request_: ForgetSpec, message: str) -> None:
     with pytest.raises(SplitError) as caught:
         make_splits(LABELS, request_, KEPT)
     assert message in " ".join(str(caught.value).split())
@@ -167,6 +171,6 @@ def test_fractions_that_do_not_fit() -> None:
     with pytest.raises(SplitError, match="heldout fraction is 1.2"):
         reserve(LABELS, 0, heldout=1.2)
     with pytest.raises(SplitError, match="the data has 50"):
-        make_splits(LABELS[:50], Request.random(0.1), KEPT)
+        make_splits(LABELS[:50], ForgetSpec.random(0.1), KEPT)
     with pytest.raises(SplitError, match="leave none of 2 examples"):
         reserve(LABELS[:2], 0, heldout=0.8, val=0.1)

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from regun import files
 from regun.artifacts import (
     Artifact,
     Made,
     Slot,
     Store,
-    files,
     read_weights,
     state_digest,
     write_weights,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from regun.artifacts import Store, files
+from regun import files
+from regun.artifacts import Store
 from regun.cli import main
 from regun.errors import RegunError
 from regun.plugins import file_digest, is_code, trusted_name

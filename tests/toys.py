@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from regun.data.tensors import TensorExamples
-from regun.splits import Request, Splits, make_splits, reserve
+from regun.forget_spec import ForgetSpec
+from regun.splits import Splits, make_splits, reserve
 from regun.training.job import Job, private_copy
 
 
@@ -29,7 +30,7 @@ def images(n: int = 60, classes: int = 3, size: int = 8, channels: int = 1, seed
 
 
 def splits_of(examples: TensorExamples, fraction: float = 0.2, seed: int = 0) -> Splits:
-    return make_splits(examples.labels, Request.random(fraction), reserve(examples.labels, seed))
+    return make_splits(examples.labels, ForgetSpec.random(fraction), reserve(examples.labels, seed))
 
 
 def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from regun.card import model_card
     from regun.deletion import Project, deletion_request, forget
     from regun.errors import RegunError
-    from regun.splits import Request, Splits, make_splits, reserve
+    from regun.forget_spec import ForgetSpec
+    from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
     from regun.unlearning import Outcome
 
@@ -32,7 +33,7 @@ _MODULE_OF = {
     "relearn": "api",
     "Outcome": "unlearning",
     "Evaluation": "auditing",
-    "Request": "splits",
+    "ForgetSpec": "forget_spec",
     "Splits": "splits",
     "make_splits": "splits",
     "reserve": "splits",
@@ -62,11 +63,11 @@ _PACKAGES = {
 __all__ = [
     "Budget",
     "Evaluation",
+    "ForgetSpec",
     "Job",
     "Outcome",
     "Project",
     "RegunError",
-    "Request",
     "Splits",
     "Store",
     "audit",

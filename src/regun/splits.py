@@ -6,54 +6,18 @@ So the training set of the base model never depends on the request, and one base
 
 import heapq
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from regun.errors import SplitError
+from regun.forget_spec import ForgetSpec
 from regun.hashing import digest
 from regun.rng import derive
 
 Indices = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to forget; build it with one of `random`, `stratified`, `of_classes`, `of_class_fractions`, `of_ids`."""
-
-    scheme: str
-    fraction: float | None = None
-    classes: tuple[int, ...] = ()
-    fractions: tuple[float, ...] = ()
-    ids: tuple[int, ...] = field(default=(), repr=False)
-
-    @classmethod
-    def random(cls, fraction: float) -> "Request":
-        """A uniformly drawn `fraction` of everything but the held-out set (the paper's 1, 10 and 50 %)."""
-        return cls("random", fraction=fraction)
-
-    @classmethod
-    def stratified(cls, fraction: float) -> "Request":
-        """As `random`, but every class gives its share to within one example."""
-        return cls("stratified", fraction=fraction)
-
-    @classmethod
-    def of_classes(cls, classes: Sequence[int]) -> "Request":
-        """Every training example of these classes."""
-        return cls("class", classes=tuple(int(c) for c in classes))
-
-    @classmethod
-    def of_class_fractions(cls, fractions: Mapping[int, float]) -> "Request":
-        """A fraction of the training examples of each class named."""
-        return cls("class_fraction", classes=tuple(fractions), fractions=tuple(fractions.values()))
-
-    @classmethod
-    def of_ids(cls, ids: Sequence[int] | Indices) -> "Request":
-        """Exactly these training examples."""
-        return cls("ids", ids=tuple(int(i) for i in ids))
 
 
 @dataclass(frozen=True)
@@ -130,24 +94,26 @@ def reserve(labels: Indices, seed: int, *, heldout: float = 0.1, val: float = 0.
     return Reserve(np.sort(kept), np.sort(checked), pool, stratified)
 
 
-def make_splits(labels: Indices, request: Request, reserved: Reserve) -> Splits:
-    """The four sets of `request` over what `reserved` left for training.
+def make_splits(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Splits:
+    """Return the four sets of `spec` over what `reserved` left for training.
 
     >>> labels = np.arange(1000) % 10
-    >>> s = make_splits(labels, Request.random(0.1), reserve(labels, seed=0))
+    >>> s = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, seed=0))
     >>> len(s.heldout), len(s.val), len(s.forget), len(s.retain)
     (100, 90, 90, 720)
     """
     if len(labels) != reserved.total:
         raise SplitError(f"the reserve was drawn over {reserved.total} examples, the data has {len(labels)}.")
+    if spec.needs_model:
+        raise SplitError(f"{spec.text} needs trained models; resolve it to ids first (regun.artifacts.selection).")
     pick = {
         "random": _by_fraction,
         "stratified": _by_fraction,
         "class": _by_class,
         "class_fraction": _by_class_fraction,
         "ids": _by_ids,
-    }[request.scheme]
-    forget = pick(labels, request, reserved)
+    }[spec.kind]
+    forget = pick(labels, spec, reserved)
     retain = np.setdiff1d(reserved.pool, forget)
     return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
 
@@ -208,8 +174,8 @@ def _order(members: Indices, labels: Indices, seed: int, stage: str, stratified:
     return np.array(shuffled, dtype=np.int64)
 
 
-def _by_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    fraction = request.fraction if request.fraction is not None else 0.0
+def _by_fraction(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    fraction = spec.fraction
     available = len(reserved.val) + len(reserved.pool)
     if not 0 < fraction < 1:
         raise SplitError(f"the forget fraction is {fraction}; give a number between 0 and 1.")
@@ -225,20 +191,20 @@ def _by_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indice
             f"{len(reserved.pool) / available:.3f}."
         )
     pool = reserved.pool
-    if request.scheme == "stratified" and not reserved.stratified:
+    if spec.kind == "stratified" and not reserved.stratified:
         pool = proportional_order(pool, labels)
     return pool[:wanted]
 
 
-def _by_class(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    _check_missing_classes(labels, request, reserved)
-    return reserved.pool[np.isin(labels[reserved.pool], request.classes)]
+def _by_class(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    _check_missing_classes(labels, spec, reserved)
+    return reserved.pool[np.isin(labels[reserved.pool], spec.classes)]
 
 
-def _by_class_fraction(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    _check_missing_classes(labels, request, reserved)
+def _by_class_fraction(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    _check_missing_classes(labels, spec, reserved)
     parts: list[Indices] = []
-    for name, fraction in zip(request.classes, request.fractions, strict=True):
+    for name, fraction in zip(spec.classes, spec.fractions, strict=True):
         if not 0 < fraction <= 1:
             raise SplitError(f"class {name}: the forget fraction is {fraction}; give a number above 0 and up to 1.")
         members = reserved.pool[labels[reserved.pool] == name]
@@ -248,8 +214,8 @@ def _by_class_fraction(labels: Indices, request: Request, reserved: Reserve) -> 
     return np.concatenate(parts)
 
 
-def _by_ids(labels: Indices, request: Request, reserved: Reserve) -> Indices:
-    ids = np.array(request.ids, dtype=np.int64)
+def _by_ids(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    ids = np.array(spec.ids, dtype=np.int64)
     if not len(ids):
         raise SplitError("the list of ids to forget is empty; name at least one training example.")
     _check_unknown(ids, len(labels), "the list of ids to forget")
@@ -268,18 +234,18 @@ def _by_ids(labels: Indices, request: Request, reserved: Reserve) -> Indices:
     return unique
 
 
-def _check_missing_classes(labels: Indices, request: Request, reserved: Reserve) -> None:
+def _check_missing_classes(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> None:
     present = np.unique(labels[reserved.pool])
-    if not request.classes:
+    if not spec.classes:
         raise SplitError("no class to forget was named; name at least one.")
-    for name in request.classes:
+    for name in spec.classes:
         if name not in present:
             raise SplitError(
                 f"class {name} has no members among the training examples; classes that have some: "
                 f"{', '.join(map(str, present[:20]))}{', ...' if len(present) > 20 else ''}."
             )
-    whole = request.scheme == "class" or all(f == 1 for f in request.fractions)
-    if whole and len(np.setdiff1d(present, request.classes)) == 0:
+    whole = spec.kind == "class" or all(f == 1 for f in spec.fractions)
+    if whole and len(np.setdiff1d(present, spec.classes)) == 0:
         raise SplitError("every class is to be forgotten; nothing would be left to retain.")
 
 

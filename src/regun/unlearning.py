@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from regun.errors import RegunError, unknown
 from regun.guards import Guard
-from regun.methods._registry import Method
+from regun.methods import Method
 from regun.settings import shown
+from regun.training.best_state import BestState
 from regun.training.border import unwrapped
 from regun.training.fit import Fitted
 from regun.training.forward import eval_logits
@@ -115,7 +116,7 @@ def unlearn_job(
     notes = dict(fitted.notes)
     own, anew = tuple(notes.pop("warnings", ())), _is_from_scratch(method, notes)
     if watcher is not None and not anew:  # a model that was trained anew is none of the epochs watched
-        watcher.restore_best()
+        watcher.best.restore(job.model)
     job.model.eval()
     warnings = (*own, *(rail.warnings(method, config, anew) if rail is not None else ()))
     return Outcome(
@@ -190,7 +191,7 @@ class _Watcher:
         if job.splits is None or not len(job.splits.val):
             raise RegunError('keep="best" needs a validation split and there is none; use keep="last".')
         self.job, self.name, self.splits = job, criterion, job.splits
-        self.best, self.score, self.seconds = None, float("-inf"), 0.0
+        self.best, self.seconds = BestState(), 0.0
         self.history: list[dict[str, float]] = []
 
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
@@ -198,15 +199,9 @@ class _Watcher:
         started = time.perf_counter()
         score = CRITERIA[self.name](lambda part: self._said(model, part))
         self.history.append({"epoch": epoch.number, self.name: score})
-        if score > self.score:
-            self.score = score
-            self.best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self.best.update(score, model)
         self.seconds += time.perf_counter() - started
 
     def _said(self, model: nn.Module, part: str) -> tuple[Tensor, Tensor]:
         indices, examples = getattr(self.splits, part), self.job.examples
         return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels_at(indices))
-
-    def restore_best(self) -> None:
-        if self.best is not None:
-            self.job.model.load_state_dict(self.best)

@@ -15,7 +15,8 @@ from regun.artifacts.audits import Audit, audit_model, before_of, split_predicti
 from regun.artifacts.trainings import find_retrained
 from regun.cli import main
 from regun.errors import AuditError
-from regun.splits import Request, make_splits
+from regun.forget_spec import ForgetSpec
+from regun.splits import make_splits
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class World:
         from regun.splits import reserve
 
         data = load_data(DataSpec("digits"), "digits")
-        return data, make_splits(data.train.labels, Request.random(0.1), reserve(data.train.labels, 0))
+        return data, make_splits(data.train.labels, ForgetSpec.random(0.1), reserve(data.train.labels, 0))
 
 
 def call(capsys, *words: str) -> dict:

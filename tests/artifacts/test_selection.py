@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 import torch
 
+from expect import error
 from regun.artifacts import Store
 from regun.artifacts.audits import cached_predictions
-from regun.artifacts.ranking import Selection, by_features, by_hardness, clusters, hardness
-from regun.artifacts.selection import FIRST_EARLY, early, early_trainings, read_selection, resolve
-from regun.artifacts.setup import read_request, split_requests
+from regun.artifacts.ranking import by_features, by_hardness, clusters, hardness
+from regun.artifacts.selection import FIRST_EARLY, early, early_trainings, resolve
 from regun.artifacts.trainings import Training, train_model
 from regun.data.arrays import ArrayExamples
 from regun.data.examples import Data
 from regun.data.registry import DataSpec, load_data
 from regun.errors import SplitError
+from regun.forget_spec import ForgetSpec
 from regun.models import ModelSpec
-from regun.splits import Request, Reserve, make_splits, reserve
+from regun.splits import Reserve, make_splits, reserve
 from regun.training.recipes import RECIPES, Recipe
 
 CPU = torch.device("cpu")
@@ -53,8 +54,8 @@ def test_hard_examples_are_treated_more_differently_with_and_without_them_than_r
     base = training(data, kept)
     whole = train_model(base, store, CPU, about={})
     differences, mislabelled = {}, {}
-    for asked in (read_selection("hard:0.1"), Request.random(0.1), read_selection("easy:0.1")):
-        name = getattr(asked, "kind", "random")
+    for asked in (ForgetSpec.parse("hard:0.1"), ForgetSpec.random(0.1), ForgetSpec.parse("easy:0.1")):
+        name = asked.kind
         splits = make_splits(data.train.labels, resolve(asked, base, data, kept, store, CPU, about={}), kept)
         without = train_model(replace(base, trained_on=splits.retain, seed=9), store, CPU, about={})
         said = [np.exp(cached_predictions(m, data.train, splits.forget, store).true_log_prob) for m in (whole, without)]
@@ -74,10 +75,10 @@ def test_a_request_is_resolved_once_and_the_same_in_every_store(tmp_path: Path) 
     stores = [Store(tmp_path / "a"), Store(tmp_path / "b")]
     train_model(replace(base, trained_on=kept.base[50:], seed=77), stores[1], CPU, about={})  # one has more models
     for text in ("hard:0.05", "like:17,20", "cluster:1/4", "subclass:3/1/2"):
-        asked = read_selection(text)
+        asked = ForgetSpec.parse(text)
         ids = [resolve(asked, base, data, kept, store, CPU, about={}) for store in stores]
         assert ids[0] == ids[1]
-        assert ids[0].scheme == "ids"
+        assert ids[0].kind == "ids"
         before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a" / "artifacts" / "model").iterdir()}
         assert resolve(asked, base, data, kept, stores[0], CPU, about={}) == ids[0]
         assert before == {
@@ -91,11 +92,11 @@ def test_hardness_is_the_mean_loss_and_ties_go_by_id() -> None:
     assert scores[:2] == pytest.approx([1.5, 2.0])
     assert np.isfinite(scores).all()
     kept = Reserve(np.array([0]), np.array([1]), np.array([5, 2, 4, 3]))
-    hard = by_hardness(Selection("hard", fraction=0.4), np.array([1.0, 7.0, 7.0, 0.0]), kept)
+    hard = by_hardness(ForgetSpec.parse("hard:0.4"), np.array([1.0, 7.0, 7.0, 0.0]), kept)
     assert hard.tolist() == [3, 4]
-    assert by_hardness(Selection("easy", fraction=0.4), np.array([1.0, 7.0, 7.0, 0.0]), kept).tolist() == [5, 2]
-    with pytest.raises(SplitError, match="leave at least one"):
-        by_hardness(Selection("hard", fraction=0.9), np.zeros(4), kept)
+    assert by_hardness(ForgetSpec.parse("easy:0.4"), np.array([1.0, 7.0, 7.0, 0.0]), kept).tolist() == [5, 2]
+    with error(SplitError, "hard:0.9", "4"):
+        by_hardness(ForgetSpec.parse("hard:0.9"), np.zeros(4), kept)
 
 
 def test_the_examples_like_one_are_those_of_the_smallest_angle() -> None:
@@ -103,13 +104,13 @@ def test_the_examples_like_one_are_those_of_the_smallest_angle() -> None:
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.array([[1, 9, 1, 4, 2, 3]]).T
     kept = Reserve(np.array([5]), np.array([], dtype=np.int64), np.array([0, 1, 2, 3, 4]))
     labels = np.zeros(6, dtype=np.int64)
-    assert by_features(Selection("like", example=0, count=2), features, labels, kept).tolist() == [0, 1]
-    held_out = by_features(Selection("like", example=5, count=2), features, labels, kept)
+    assert by_features(ForgetSpec.parse("like:0,2"), features, labels, kept).tolist() == [0, 1]
+    held_out = by_features(ForgetSpec.parse("like:5,2"), features, labels, kept)
     assert sorted(held_out.tolist()) == [0, 1]
-    with pytest.raises(SplitError, match="ids 0 to 5"):
-        by_features(Selection("like", example=6, count=1), features, labels, kept)
-    with pytest.raises(SplitError, match="nothing to retain"):
-        by_features(Selection("like", example=0, count=5), features, labels, kept)
+    with error(SplitError, "6", "0", "5"):
+        by_features(ForgetSpec.parse("like:6,1"), features, labels, kept)
+    with error(SplitError, "5"):
+        by_features(ForgetSpec.parse("like:0,5"), features, labels, kept)
 
 
 def test_clusters_are_found_where_there_are_some_whatever_the_order() -> None:
@@ -132,42 +133,14 @@ def test_clusters_are_numbered_from_the_largest_and_those_of_a_class_stay_in_it(
     nothing = np.array([], dtype=np.int64)
     kept = Reserve(nothing, nothing, np.arange(120))
     for part, size in ((1, 60), (2, 40), (3, 20)):
-        assert len(by_features(Selection("cluster", part=part, parts=3), features, labels, kept)) == size
-    inside = by_features(Selection("subclass", label=1, part=1, parts=3), features, labels, kept)
+        assert len(by_features(ForgetSpec.parse(f"cluster:{part}/3"), features, labels, kept)) == size
+    inside = by_features(ForgetSpec.parse("subclass:1/1/3"), features, labels, kept)
     assert set(labels[inside]) == {1}
     assert len(inside) == 30
-    with pytest.raises(SplitError, match="ask for more clusters"):
-        by_features(Selection("cluster", part=1, parts=1), features, labels, kept)
-    with pytest.raises(SplitError, match="of class 7; ask for fewer"):
-        by_features(Selection("subclass", label=7, part=1, parts=3), features, labels, kept)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("hard:0.1", Selection("hard", fraction=0.1)),
-        ("easy:1e-2", Selection("easy", fraction=0.01)),
-        ("like:17,50", Selection("like", example=17, count=50)),
-        ("cluster:1/8", Selection("cluster", part=1, parts=8)),
-        ("subclass:3/2/4", Selection("subclass", label=3, part=2, parts=4)),
-    ],
-)
-def test_what_a_text_asks_for(text: str, found: Selection) -> None:
-    assert read_request(text) == found
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["hard:", "hard:x", "hard:0", "hard:1", "easy:-0.1", "like:17", "like:17,0", "like:a,3", "cluster:0/3",
-     "cluster:4/3", "cluster:3", "subclass:3/4", "subclass:3/0/4", "hard:" + "9" * 400, "easy:--"],
-)  # fmt: skip
-def test_what_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(SplitError):
-        read_request(text)
-
-
-def test_lists_of_requests() -> None:
-    assert split_requests("0.1,like:17,50,class:3/4,hard:0.1") == ("0.1", "like:17,50", "class:3/4", "hard:0.1")
+    with error(SplitError, "clusters"):
+        by_features(ForgetSpec.parse("cluster:1/1"), features, labels, kept)
+    with error(SplitError, "3", "7"):
+        by_features(ForgetSpec.parse("subclass:7/1/3"), features, labels, kept)
 
 
 def test_early_training_is_an_eighth_and_at_least_three_epochs() -> None:

@@ -14,9 +14,10 @@ from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.data.registry import DataSpec
 from regun.errors import AuditError
+from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec
-from regun.splits import Request, make_splits
+from regun.splits import make_splits
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
 
@@ -33,7 +34,7 @@ def world(tmp_path, method, values=None, recipe=RECIPE, fraction=0.1, **more):
     store = Store(tmp_path / "store")
     setup = Setup(data=DataSpec.read("digits", {}), model=ModelSpec("cnn"), recipe=recipe, preset="digits")
     data, kept = setup.load()
-    splits = make_splits(data.train.labels, Request.random(fraction), kept)
+    splits = make_splits(data.train.labels, ForgetSpec.random(fraction), kept)
     training = Training(data=data, trained_on=kept.base, model=setup.model, recipe=recipe, seed=0)
     base = train_model(training, store, CPU, about=setup.about())
     found = get_method(method)

@@ -226,6 +226,28 @@ def test_draws_of_many_records_follow_the_normal_that_replaces_them():
     assert np.quantile(drawn[1], 0.975) == pytest.approx(np.quantile(normal[1], 0.975), abs=0.04)
 
 
+def test_records_weigh_by_the_spread_of_the_audited_model_not_of_the_one_before():
+    """w = gain / (spread^2 + gain^2 / 4) from its definition; the audited model is erratic on hard records only."""
+    rng = np.random.default_rng(0)
+    hard = {"forget": np.linspace(-2, 2, 40), "test": rng.uniform(-3, 3, 4000)}
+    noise = {name: rng.normal(size=len(x)) for name, x in hard.items()}
+    before = {name: x + 0.3 * noise[name] for name, x in hard.items()}
+    after = {name: x + np.where(x > 0, 4.0, 0.1) * noise[name] for name, x in hard.items()}
+    before["forget"] = hard["forget"] + 3.0
+    after["forget"] = hard["forget"] + np.where(hard["forget"] > 0, 4.0, 0.0)
+    member = {"retain": np.full(10, 5.0)}
+    found = influence(said(after), said({**before, **member}), [said(hard)])
+    index = HardnessIndex.of(hard["forget"], hard["test"])
+    was, now = (index.residuals(odds["forget"], odds["test"]) for odds in (before, after))
+    gain = 5.0 - was.usual
+    effects = {}
+    for name, spread in (("after", now.spread), ("before", was.spread)):
+        weights = gain / (spread**2 + gain**2 / 4)
+        effects[name] = float(weights @ now.forget / weights.sum())
+    assert abs(effects["after"] - effects["before"]) > 1.0
+    assert found.parts[0].after.value == pytest.approx(effects["after"], abs=0.3)  # less the mean of the null's draws
+
+
 def test_what_is_usual_is_read_off_a_line_without_the_record_itself():
     """On a straight line there is nothing left; one record off it is seen whole, and its neighbours hardly move."""
     x = np.linspace(-3, 3, 200)

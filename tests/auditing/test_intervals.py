@@ -167,6 +167,41 @@ def test_the_auc_interval_keeps_its_level_however_few_there_are(world: str):
         assert covered >= 0.93 * 500, (m, n, covered)
 
 
+@pytest.mark.parametrize("side", ["member", "nonmember"])
+def test_the_auc_interval_of_a_single_example_is_a_rank_test(side: str):
+    """For every size and every rank: 50 is outside exactly where 2 (k + 1) / (n + 1) < 5 %, k the nearer rank."""
+    for size in range(1, 121):
+        others = np.arange(size, dtype=float)
+        held = 0
+        for rank in range(size + 1):
+            one = np.array([rank - 0.5])
+            found = auc_interval(Contrast.of(*((one, others) if side == "member" else (others, one))))
+            left_out = not found.low <= 50 <= found.high
+            assert left_out == (40 * (min(rank, size - rank) + 1) < size + 1), (size, rank)
+            assert found.value == pytest.approx(100 * (rank if side == "member" else size - rank) / size)
+            held += not left_out
+        assert held >= 0.95 * (size + 1)  # the coverage: all ranks are equally likely
+
+
+@pytest.mark.parametrize("side", ["member", "nonmember"])
+@pytest.mark.parametrize("levels", [None, 2, 5, 40], ids=["no ties", "2 values", "5 values", "40 values"])
+def test_a_single_example_covers_50_at_every_size_from_1_to_60(side: str, levels: int | None):
+    """5,000 draws per size from one distribution, with and without ties: 50 is held in 95 % of them or more."""
+    generator = np.random.default_rng(0)
+    for size in range(1, 61):
+        shape = (5_000, size + 1)
+        scores = generator.random(shape) if levels is None else generator.integers(0, levels, shape)
+        below, upto = ((scores[:, 1:] < scores[:, :1]).sum(axis=1), (scores[:, 1:] <= scores[:, :1]).sum(axis=1))
+        places, counts = np.unique(np.stack([below, upto], axis=1), axis=0, return_counts=True)
+        covered = 0
+        for (lower, not_higher), count in zip(places, counts, strict=True):
+            others = np.repeat([-1.0, 0.0, 1.0], [lower, not_higher - lower, size - not_higher])
+            one = np.zeros(1)
+            found = auc_interval(Contrast.of(*((one, others) if side == "member" else (others, one))))
+            covered += count * (found.low <= 50 <= found.high)
+        assert covered >= 0.95 * 5_000 - 4 * (0.95 * 0.05 * 5_000) ** 0.5, (size, covered)
+
+
 @pytest.mark.parametrize("members", [2, 3, 5, 8, 12, 30])
 def test_the_worst_case_of_the_auc_interval(members: int):
     """Members that beat all or none of very many unseen ones: coverage is exactly that of a binomial, for every truth."""

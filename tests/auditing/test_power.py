@@ -176,13 +176,14 @@ def test_one_forgotten_example_has_a_place_and_all_that_it_can_have():
     again = Evaluation.from_json(found.to_json())
     assert again == found
     auc = found.numbers["smia_auc"]
-    assert (auc.low, auc.high) == (max(0.0, auc.value - 47.5), min(100.0, auc.value + 47.5))
+    reach = 47.5 + 97.5 / found.attacks["smia"].nonmembers
+    assert (auc.low, auc.high) == pytest.approx((max(0.0, auc.value - reach), min(100.0, auc.value + reach)))
     assert "smia_bacc" not in found.numbers  # a threshold cannot be chosen on half of one example
     assert found.gaps["gap_rftp"].verdict in VERDICTS
     assert found.influence is not None
     assert found.influence.records == 1
     extreme = {**base, "forget": said({"forget": np.array([40.0])})["forget"]}
-    assert evaluate(extreme, bootstrap=0).numbers["smia_auc"].low > 50  # above 97.5 % of unseen examples: told apart
+    assert evaluate(extreme, bootstrap=0).numbers["smia_auc"].low > 50  # above almost all unseen examples
 
 
 def test_a_number_about_utility_needs_no_power():

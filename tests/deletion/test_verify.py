@@ -213,11 +213,12 @@ def test_a_receipt_that_points_outside_its_folder_is_refused(out: Path, name: st
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it cannot be read as JSON"),
-        (b"[1]", "it cannot be read as JSON"),
+        (b'{"kind": NaN}', "NaN"),
+        (b"", "not valid JSON"),
+        (b"[1]", "no JSON object"),
         (b"{}", "is not a regun receipt of format 1"),
         (b'{"kind": "regun deletion receipt", "format": 1}', "lacks request, model"),
-        (b"[" * 100_000, "it cannot be read as JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b" " * 64_000_001, "has more than 64,000,000 bytes"),
     ],
 )
@@ -404,7 +405,7 @@ def test_records_that_are_gone_cannot_be_audited_again(out: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"', "[" * 900 + "]" * 900])
+@pytest.mark.parametrize("value", ["1e999", '"\\ud800"', "[" * 900 + "]" * 900])
 @pytest.mark.parametrize("section", ["request", "model", "audit", "limits"])
 def test_values_that_cannot_be_digested_are_named(out: Path, section: str, value: str, number: int) -> None:
     text = receipt(out, number).read_text()

@@ -1,10 +1,10 @@
 """The only room that writes models and results to disk: artifacts named by their content, whole or absent, checked."""
 
 from regun.artifacts.artifact import Artifact, Made, machine, reading, versions
-from regun.artifacts.files import write_file
 from regun.artifacts.snapshots import Slot
 from regun.artifacts.store import Findings, Store
 from regun.artifacts.weights import read_weights, state_digest, weights_bytes, write_weights
+from regun.files import write_file
 
 __all__ = [
     "Artifact",

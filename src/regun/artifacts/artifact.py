@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-import regun.artifacts.files as files
+from regun import files
 from regun.artifacts.weights import read_tensors
 from regun.errors import RegunError, StoreError
 

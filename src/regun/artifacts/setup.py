@@ -1,26 +1,21 @@
 """What a run is about, from text: data, model, recipe, input pipeline, split, request, budget."""
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regun.artifacts import Artifact
-from regun.artifacts.ranking import Selection
-from regun.artifacts.selection import KINDS as SELECTIONS
-from regun.artifacts.selection import read_selection
 from regun.artifacts.trainings import model_of
 from regun.data.examples import Data
 from regun.data.pipelines import PIPELINES, with_pipeline
 from regun.data.registry import DATA_SETS, DataSet, DataSpec, data_set, load_data, takes_root
-from regun.errors import RegunError, SettingsError, SplitError, unknown
+from regun.errors import RegunError, SettingsError
 from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
-from regun.settings import bind, parse_spec, shown
-from regun.splits import Request, Reserve, reserve
+from regun.settings import bind, parse_spec
+from regun.splits import Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
 
@@ -135,55 +130,6 @@ def read_budget(text: str) -> Budget:
     if name not in ("steps", "samples") or not number.isdecimal() or len(number) > 18:
         raise SettingsError([f"budget is {text[:40]!r}; give steps=N or samples=N with a whole number N."])
     return Budget(**{name: int(number)})
-
-
-def read_request(text: str) -> Request | Selection:
-    """`0.1`, `stratified:0.1`, `class:3/5`, `class:3=0.5`, `ids:FILE`; or one that models answer: `hard:0.1`, ..."""
-    kind, _, rest = text.partition(":")
-    if kind in SELECTIONS:
-        return read_selection(text)
-    try:
-        if not rest:
-            return Request.random(float(kind))
-        if kind == "stratified":
-            return Request.stratified(float(rest))
-        if kind == "class" and "=" in rest:
-            pairs = [(int(c), float(f)) for c, f in (p.split("=") for p in rest.split("/"))]
-            if len(dict(pairs)) < len(pairs):
-                raise SplitError(f"{text!r} names a class twice; give each once.")
-            return Request.of_class_fractions(dict(pairs))
-        if kind == "class":
-            return Request.of_classes([int(c) for c in rest.split("/")])
-    except ValueError:
-        raise SplitError(
-            f"cannot read {text!r} as a request; write 0.1, stratified:0.1, class:3/5, class:3=0.5 or ids:FILE; "
-            f"or one that models answer, {', '.join(SELECTIONS)}, as --help shows."
-        ) from None
-    if kind == "ids":
-        return Request.of_ids(read_ids(Path(rest)))
-    raise SplitError(unknown("kind of request", kind, ("stratified", "class", "ids", *SELECTIONS)))
-
-
-def split_requests(text: str) -> tuple[str, ...]:
-    """The requests of a list; `like:17,50` has a comma of its own.
-
-    >>> split_requests("0.1,like:17,50,class:3")
-    ('0.1', 'like:17,50', 'class:3')
-    """
-    return tuple(re.findall(r"like:[0-9]+,[0-9]+|[^,]+", text))
-
-
-def read_ids(path: Path) -> list[int]:
-    """Ids of a text file (one a line) or a JSON list."""
-    try:
-        text = path.read_text()
-        items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
-    except (OSError, ValueError, RecursionError) as fault:
-        raise SplitError(f"cannot read the ids of {path}: {fault}. Give a text file with one id a line.") from None
-    bad = [i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))]
-    if bad:
-        raise SplitError(f"{path} holds {shown(bad[0])}, which is not an id; ids are whole numbers, one a line.")
-    return [int(i) for i in items]
 
 
 def _data_set(name: str) -> DataSet:

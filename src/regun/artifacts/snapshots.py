@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import regun.artifacts.files as files
+from regun import files
 from regun.artifacts.artifact import FORMAT, is_file_entry, read_sealed
 from regun.artifacts.weights import UNFINISHED, read_tensors, write_tensors
 from regun.errors import StoreError

@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-import regun.artifacts.files as files
+from regun import files
 from regun.artifacts.artifact import FORMAT, TENSORS, Artifact, Made, machine, read_manifest, versions
 from regun.artifacts.snapshots import SNAPSHOT_FILES, Slot
 from regun.artifacts.weights import UNFINISHED, check_file, write_tensors

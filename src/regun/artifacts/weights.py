@@ -12,7 +12,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-import regun.artifacts.files as files
+from regun import files
 from regun.errors import StoreError
 from regun.hashing import canonical_json
 

@@ -142,15 +142,19 @@ def auc_interval(contrast: Contrast, level: float = LEVEL) -> Number:
     sum_ij D_i W_j psi_ij (psi_ij = 1 where member i beats non-member j, 1/2 for a tie), read from the Beta distribution
     of the same mean and variance. The high end: the same from the other side. With many examples it is DeLong's.
 
-    A single example has a place among those of the other kind. Had the model never seen it, every place would be as
-    likely, and `level` of the time it would lie in the middle: its interval is that region turned around, and holds 50
-    just then.
+    A single example has a rank among the n of the other kind. Had the model never seen it, all n + 1 ranks would be
+    equally likely, so that at most k of the others are at or below it with probability (k + 1) / (n + 1). Its interval
+    leaves out 50 only where this two-sided rank test rejects, 2 (k + 1) / (n + 1) < 1 - level:
+
+        low, high = 100 (share won without ties, with ties) -+ reach,   reach = 50 level + 50 (1 + level) / n
     """
     m, n = len(contrast.members), len(contrast.nonmembers)
     members, nonmembers, ties = contrast.wins()
     if min(m, n) == 1:
-        place, reach = 100.0 * float(members.sum()) / (m * n), 50.0 * level
-        return Number(place, max(0.0, place - reach), min(100.0, place + reach))
+        pairs = m * n
+        reach = 50.0 * level * pairs + 50.0 * (1.0 + level)  # times the pairs, so that 50 itself is not rounded away
+        low, high = 100.0 * float(contrast.below.sum()) - reach, 100.0 * float(contrast.upto.sum()) + reach
+        return Number(100.0 * float(members.sum()) / pairs, max(0.0, low / pairs), min(100.0, high / pairs))
     lost = n - members, m - nonmembers
     low, high = _ends(_weighted_auc(members, nonmembers, ties), _weighted_auc(*lost, ties), level)
     return Number(100.0 * (float(members.sum()) / (m * n)), low, high)

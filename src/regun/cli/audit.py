@@ -10,7 +10,7 @@ from regun.artifacts import Artifact, Store, reading, write_file
 from regun.artifacts.audits import Audit, audit_model, before_of, risks
 from regun.artifacts.out_models import train_out_models
 from regun.artifacts.relearnings import Relearning, relearn_models
-from regun.artifacts.setup import Setup, read_request
+from regun.artifacts.setup import Setup
 from regun.artifacts.shadows import audit_by_shadows
 from regun.artifacts.trainings import import_model, import_state, input_shape
 from regun.artifacts.unlearnings import Unlearning, stored_splits
@@ -21,6 +21,7 @@ from regun.cli.options import Place, Problems, load, open_place, read_setup, ret
 from regun.cli.terminal import Display, emit
 from regun.data.examples import Data
 from regun.errors import AuditError, RegunError
+from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model
 from regun.plugins import trusted_name
@@ -111,7 +112,7 @@ def _forgotten(args: argparse.Namespace, subject: Subject, data: Data, kept: Res
         raise AuditError(
             "which examples should have been forgotten? Say it with --forget (0.1, class:3, ids:FILE, ...)."
         )
-    return splits_of(read_request(request), subject.base, subject.setup, data, kept, place)
+    return splits_of(ForgetSpec.parse(request), subject.base, subject.setup, data, kept, place)
 
 
 def _outside_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artifact:

@@ -234,7 +234,7 @@ def _print_dry(plan: "Plan", asked: "DeletionRequest") -> None:
             f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
         )
         print(f"unseen: {kept}")
-        print(f"method {', fallback '.join(how.spec for how in plan.methods)}")
+        print(f"method {', fallback '.join(how.spec.text for how in plan.methods)}")
         print(f"accepted if {plan.rule.text}")
     print("Nothing was written.")
 

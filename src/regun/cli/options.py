@@ -11,7 +11,6 @@ from typing import TypeVar
 import torch
 
 from regun.artifacts import Artifact, Store, reading
-from regun.artifacts.ranking import Selection
 from regun.artifacts.selection import resolve
 from regun.artifacts.setup import (
     Setup,
@@ -21,17 +20,17 @@ from regun.artifacts.setup import (
     default_recipe,
     read_budget,
     read_data,
-    read_request,
 )
 from regun.artifacts.trainings import Training, find_retrained, import_model
 from regun.cli.terminal import Display
 from regun.data.examples import Data
 from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError
+from regun.forget_spec import ForgetSpec
 from regun.inputs import usable_device
 from regun.plugins import is_code
 from regun.settings import parse_spec
-from regun.splits import Request, Reserve, Splits, make_splits
+from regun.splits import Reserve, Splits, make_splits
 from regun.training.job import Budget
 from regun.training.recipes import read_recipe
 
@@ -142,7 +141,7 @@ class Start:
     place: Place
     base: Artifact | None
     setup: Setup
-    request: Request | Selection
+    request: ForgetSpec
     budget: Budget | None
     teacher: Artifact | None
 
@@ -158,12 +157,14 @@ def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Star
     """What --base, --forget, --budget, --teacher and the place's arguments name; None where there is no such base."""
     place = open_place(args, title, problems)
     origin = problems.attempt(lambda: _origin(args, place.store)) if place else None
-    request = problems.attempt(lambda: read_request(args.forget))
+    request = problems.attempt(lambda: ForgetSpec.parse(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
     teacher = problems.attempt(lambda: place.store.find(args.teacher, "model")) if place and args.teacher else None
     if place is None or origin is None:
         return None
-    return Start(place, *origin, request or read_request("0.1"), budget, teacher)  # with a problem nothing will start
+    return Start(
+        place, *origin, request or ForgetSpec.parse("0.1"), budget, teacher
+    )  # with a problem nothing will start
 
 
 def _origin(args: argparse.Namespace, store: Store) -> tuple[Artifact | None, Setup]:
@@ -214,7 +215,7 @@ def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
 
 
 def splits_of(
-    asked: Request | Selection, base: Artifact | None, setup: Setup, data: Data, kept: Reserve, place: Place
+    asked: ForgetSpec, base: Artifact | None, setup: Setup, data: Data, kept: Reserve, place: Place
 ) -> Splits:
     """The splits of a request; models that must answer it first are found in the store, or trained."""
     if base is not None and "recipe" not in base.inputs:

@@ -4,22 +4,19 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from regun.artifacts.ranking import Selection
-from regun.artifacts.setup import read_request
 from regun.cli.options import use_threads
 from regun.cli.terminal import emit
 from regun.cli.workshop import chosen, open_context
 from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError
 from regun.experiments.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
-from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
 from regun.experiments.study.tasks import Unlearn
+from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration
 from regun.render.tables import table
 from regun.settings import parse_spec
-from regun.splits import Request
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +42,7 @@ def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
 def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
     name, values = parse_spec(study.data)
-    others = [text for text in study.forget if not _by_size_alone(read_request(text))]
+    others = [text for text, spec in study.requests.items() if not _size_decides(spec)]
     sizes = data_set(name).sizes
     if sizes is None or others or study.stratified:
         raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
@@ -53,9 +50,9 @@ def _plan_without_data(study: Study) -> StudyPlan:
     return plan_study(study, labels_of_size(limits[0]), limits[1])
 
 
-def _by_size_alone(asked: Request | Selection) -> bool:
+def _size_decides(spec: ForgetSpec) -> bool:
     """Whether the number of examples is all that the sizes of its splits depend on."""
-    return asked.by_early if isinstance(asked, Selection) else asked.scheme == "random"
+    return spec.needs_early_models or spec.kind == "random"
 
 
 def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: bool) -> dict[str, Any]:
@@ -86,9 +83,11 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
     print(f"{study.name}: {study.title}")
     rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
     print(table(["task", "planned", "in the store"], rows))
-    sizes = [[request_label(forget), *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()]
+    sizes = [
+        [study.requests[forget].label, *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()
+    ]
     print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
-    labels = [request_label(forget) for forget in study.forget]
+    labels = [spec.label for spec in study.requests.values()]
     steps = [
         [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
         for name, found in result["steps_of_methods"].items()

@@ -11,7 +11,6 @@ from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_cont
 from regun.experiments.report.formats import render
 from regun.experiments.study import builtin_names, read_study
 from regun.experiments.study.collect import collect
-from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.paper import paper_numbers
 from regun.experiments.study.resolved import as_comments, resolved, without_comments
 from regun.render.tables import table
@@ -24,7 +23,13 @@ def list_studies(args: argparse.Namespace) -> int:
         emit({name: study.to_json() for name, study in found.items()})
         return 0
     rows = [
-        [name, study.title, ", ".join(map(request_label, study.forget)), str(len(study.seeds)), str(len(study.methods))]
+        [
+            name,
+            study.title,
+            ", ".join(spec.label for spec in study.requests.values()),
+            str(len(study.seeds)),
+            str(len(study.methods)),
+        ]
         for name, study in found.items()
     ]
     print(table(["study", "what", "forget", "seeds", "methods"], rows))

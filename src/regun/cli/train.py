@@ -9,7 +9,6 @@ import numpy as np
 
 from regun.artifacts import Artifact
 from regun.artifacts.audits import cached_predictions
-from regun.artifacts.setup import read_request
 from regun.artifacts.trainings import Training, train_model
 from regun.auditing.metrics import accuracy
 from regun.cli.arguments import WRONG
@@ -17,6 +16,7 @@ from regun.cli.options import Place, Problems, load, open_place, read_setup, spl
 from regun.cli.terminal import emit
 from regun.data.examples import Examples, Indices
 from regun.errors import NotFiniteError
+from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration, fixed, many
 from regun.render.tables import table
 from regun.training.job import Budget
@@ -25,7 +25,7 @@ from regun.training.job import Budget
 def run(args: argparse.Namespace) -> int:
     problems = Problems()
     setup = problems.attempt(lambda: read_setup(args))
-    request = problems.attempt(lambda: read_request(args.without)) if args.without else None
+    request = problems.attempt(lambda: ForgetSpec.parse(args.without)) if args.without else None
     budget = problems.attempt(lambda: Budget(steps=args.max_steps)) if args.max_steps is not None else None
     place = open_place(args, "train", problems)
     problems.stop_if_any()

@@ -1,13 +1,11 @@
 """A study as the arguments choose it: its workshop, carrying it out with progress, and the files it leaves."""
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from regun.artifacts.setup import split_requests
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import write
@@ -20,12 +18,13 @@ from regun.experiments.study.collect import closeup, collect, searches
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess, Processes
-from regun.experiments.study.forget_sets import request_label
-from regun.experiments.study.parse import check_bad, read_study
+from regun.experiments.study.parse import check_study, read_study
 from regun.experiments.study.ray_executor import RayExecutor
 from regun.experiments.study.scheduler import RunSummary, execute
 from regun.experiments.study.tracking import Tracking, open_trackers
 from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
+from regun.forget_spec import split_forget_list
+from regun.settings import read_json
 
 SWEEP = "sweep.json"
 """In a study's folder: which weights `regun tradeoff` has swept."""
@@ -38,9 +37,9 @@ def chosen(args: argparse.Namespace) -> Study:
         picked = problems.attempt(lambda: tuple(_seed(text) for text in args.seeds.split(",")))
         study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
     if args.forget:
-        texts = split_requests(args.forget)
+        texts = split_forget_list(args.forget)
         study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
-    problems.attempt(lambda: check_bad(study))
+    problems.attempt(lambda: check_study(study))
     problems.stop_if_any()
     return study
 
@@ -112,14 +111,14 @@ def shown_with(
 ) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
     """What the report shows besides results: close-ups, trade-offs (those of an earlier sweep, if whole), searches."""
     closeups = [found for forget in opened.study.forget if (found := closeup(opened, forget)) is not None]
-    found = [(request_label(forget), searches(opened, forget)) for forget in opened.study.forget]
+    found = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
     return closeups, _swept_before(opened, out) or tradeoffs(results), [one for one in found if one[1]]
 
 
 def _swept_before(opened: OpenStudy, out: Path) -> list[TradeOff]:
     if not (out / SWEEP).is_file():
         return []
-    weights: list[float] = json.loads((out / SWEEP).read_text())["weights"]
+    weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
     study = opened.with_found_settings()
     swept = opened.variant(sweep(study, weights))
     done = all(swept.done(task) for task in swept.plan.tasks.values())

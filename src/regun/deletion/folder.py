@@ -20,7 +20,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from regun.artifacts.files import remove_folder, sync_folder
 from regun.deletion.ledger import (
     LEDGER,
     Ledger,
@@ -33,6 +32,7 @@ from regun.deletion.ledger import (
 )
 from regun.deletion.signing import changes, read_receipt
 from regun.errors import RegunError, StoreError
+from regun.files import remove_folder, sync_folder
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
 OUTS = "outs.safetensors"

@@ -202,10 +202,10 @@ def _tried(judge: Judge, current: nn.Module, folder: Folder, listener: Listener)
     plan, attempts = judge.plan, list[Attempt]()
     for how in plan.methods:
         if attempts:
-            listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec}")
+            listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec.text}")
         outcome = run_or_kept(how, current, plan, folder, listener)
         judge = with_outs(judge, outcome, folder, listener)
-        attempts.append(judged(how.spec, outcome, fair_sets(how, judge.before), current, judge))
+        attempts.append(judged(how.spec.text, outcome, fair_sets(how, judge.before), current, judge))
         if _status(attempts[-1], plan.options) in TAKEN:
             break
     return judge, attempts

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regun.auditing import describe
-from regun.render.html import render
 from regun.render.numbers import duration, fixed, interval, many, names, shortened
+from regun.render.template import render
 
 ACCURACIES = ("retain_acc", "forget_acc", "val_acc", "test_acc", "heldout_acc")
 ATTACKS = ("smia_auc", "rmia_auc", "lira_auc")

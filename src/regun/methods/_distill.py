@@ -11,6 +11,7 @@ from regun.data.examples import Batch, Indices
 from regun.methods._baseline_comparison import BaselineComparison
 from regun.methods._contract import Work
 from regun.models.forward import counting
+from regun.training.best_state import BestState
 from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_logits
 from regun.training.job import Epoch, Job, Step
@@ -70,7 +71,7 @@ def distil(job: Job, how: Distillation, target: Callable[[Step], Tensor], balanc
     updates = replace(how.recipe, epochs=how.rounds, schedule="cosine", warmup_epochs=0, milestones=())
     fitted = fit(replace(job, on_epoch=keeper), stream, loss, updates)
     if not fitted.diverged:
-        keeper.restore()
+        keeper.best.restore(job.model)
     fitted.notes["rounds_of_forgetting"] = f"{balance.rounds} of {how.rounds}"
     return fitted
 
@@ -130,8 +131,7 @@ class Keeper:
 
     def __init__(self, job: Job, balance: Balance, first: int) -> None:
         self.job, self.balance, self.stick, self.first = job, balance, balance.stick, first
-        self.best: dict[str, Tensor] | None = None
-        self.score = float("inf")
+        self.best = BestState(latest=True)  # later rounds have smaller steps
 
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
@@ -141,10 +141,4 @@ class Keeper:
                 return
             asked = self.stick.unseen if len(self.stick.unseen) else self.stick.retain
             score = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
-        if score <= self.score:  # of equals the later: it is the calmer
-            self.score = score
-            self.best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-    def restore(self) -> None:
-        if self.best is not None:
-            self.job.model.load_state_dict(self.best)
+        self.best.update(-score, model)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regun.artifacts import files
+from regun import files
 from regun.cli.terminal import write
 from regun.errors import RegunError
 from regun.experiments.report.files import figure_files, safe_name, study_files

@@ -15,8 +15,8 @@ from regun.experiments.report.summary import Summary, summarise
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import curves, risky
 from regun.experiments.study.results import Found, Results, block_of
-from regun.render.html import _environment, clean
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
+from regun.render.template import clean, environment
 from report_samples import (
     block,
     evaluated,
@@ -421,7 +421,7 @@ class TestEscaping:
             def handle_data(self, data: str) -> None:
                 self.said += data
 
-        made = _environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
+        made = environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
         reader = Reader(convert_charrefs=True)
         reader.feed(clean(made))
         reader.close()
@@ -431,4 +431,4 @@ class TestEscaping:
         from jinja2 import UndefinedError
 
         with pytest.raises(UndefinedError, match="text"):
-            _environment().from_string("{{ text }}").render()
+            environment().from_string("{{ text }}").render()

@@ -9,18 +9,19 @@ from regun.auditing import Predictions
 from regun.errors import NotFiniteError, SplitError
 from regun.experiments.search.objectives import gap_score, reference_score, worst
 from regun.experiments.search.scoring import Judge, judged_on, set_aside, shown_to
+from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
-from regun.splits import Request, Splits, make_splits, reserve
+from regun.splits import Splits, make_splits, reserve
 
 NONE = np.zeros(0, dtype=np.int64)
 LABELS = np.arange(300) % 5
-SPLITS = make_splits(LABELS, Request.random(0.2), reserve(LABELS, 0))
+SPLITS = make_splits(LABELS, ForgetSpec.random(0.2), reserve(LABELS, 0))
 
 
 @given(st.integers(60, 400), st.integers(0, 5), st.integers(2, 6))
 def test_the_parts_are_disjoint_and_nothing_is_lost(total: int, seed: int, classes: int) -> None:
     labels = np.random.default_rng(seed).integers(0, classes, total)
-    splits = make_splits(labels, Request.random(0.1), reserve(labels, seed))
+    splits = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, seed))
     shown, unseen = set_aside(splits, labels)
     assert not np.intersect1d(shown.heldout, unseen).size
     np.testing.assert_array_equal(np.union1d(shown.heldout, unseen), np.union1d(splits.heldout, splits.val))
@@ -35,8 +36,8 @@ def test_the_parts_are_disjoint_and_nothing_is_lost(total: int, seed: int, class
 
 def test_the_half_is_the_same_every_time_and_whatever_is_forgotten() -> None:
     kept = reserve(LABELS, 0)
-    one = set_aside(make_splits(LABELS, Request.random(0.1), kept), LABELS)[1]
-    other = set_aside(make_splits(LABELS, Request.of_classes([2]), kept), LABELS)[1]
+    one = set_aside(make_splits(LABELS, ForgetSpec.random(0.1), kept), LABELS)[1]
+    other = set_aside(make_splits(LABELS, ForgetSpec.of_classes([2]), kept), LABELS)[1]
     np.testing.assert_array_equal(one, other)
 
 

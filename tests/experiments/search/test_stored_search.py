@@ -23,10 +23,11 @@ from regun.data.registry import DataSpec, load_data
 from regun.errors import AuditError, NotFiniteError, SettingsError
 from regun.experiments.search import Search, SearchResult, Space, Trial, search, search_job
 from regun.experiments.search.objectives import worst
+from regun.forget_spec import ForgetSpec
 from regun.hashing import code_digest
 from regun.methods import get_method, method_names
 from regun.models import ModelSpec
-from regun.splits import Request, Splits, make_splits, reserve
+from regun.splits import Splits, make_splits, reserve
 from regun.training.job import Budget, Job
 from regun.training.recipes import RECIPES
 
@@ -107,7 +108,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def build_world(store: Store) -> World:
     data = load_data(DataSpec.read("digits", {"limit": 400, "test_limit": 50}), "digits")
     kept = reserve(data.train.labels, 0)
-    splits = make_splits(data.train.labels, Request.random(0.1), kept)
+    splits = make_splits(data.train.labels, ForgetSpec.random(0.1), kept)
 
     def train(indices, seed: int) -> Artifact:
         recipe = replace(RECIPES["digits"], epochs=12)

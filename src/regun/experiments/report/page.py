@@ -15,9 +15,9 @@ from regun.experiments.search.trials import SearchResult
 from regun.experiments.study.details import RiskTable, RowDetails, attack_of, risky
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row
 from regun.experiments.study.tradeoff import TradeOff
-from regun.render.html import render
 from regun.render.numbers import names
 from regun.render.svg import Gallery
+from regun.render.template import render
 
 EXPLAINED = (
     Metric(RUNS, "Runs", "", "how many of the planned runs have been judged", "all of them"),
@@ -85,6 +85,7 @@ def build_report(
     also = [metric for metric in results.metrics.values() if metric.name not in shown]
     return render(
         "report.html",
+        "regun.experiments.report",
         title=results.title,
         links=_links(overview, requests, searched),
         figures=gallery.css(),

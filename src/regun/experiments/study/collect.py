@@ -12,7 +12,6 @@ from regun.errors import NotFiniteError
 from regun.experiments.search import SearchResult
 from regun.experiments.study.context import StudyContext
 from regun.experiments.study.details import RowDetails
-from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.paper import Paper
 from regun.experiments.study.relearn_curves import RelearnChecks
@@ -58,7 +57,7 @@ def _about(ctx: StudyContext) -> dict[str, str]:
         "data": f"{study.data}: {len(data.train.labels):,} training and {len(data.test.labels):,} test examples",
         "model": study.model or study.model_spec.name,
         "recipe": study.recipe or "the model's own",
-        "forget": ", ".join(map(request_label, study.forget)),
+        "forget": ", ".join(spec.label for spec in study.requests.values()),
         "seeds": ", ".join(map(str, study.seeds)),
         "repeats": f"{study.repeats} unlearning runs for each seed",
         "split": "moves with the seed" if study.split_seed is None else f"seed {study.split_seed} for all",
@@ -148,7 +147,7 @@ def _block(opened: OpenStudy, forget: str, checks: RelearnChecks) -> Block:
         for name in ("retrain", "base", *study.rows)
     ]
     sizes = {**opened.sizes(forget), "test": len(opened.ctx.data.test.labels)}
-    return block_of(forget, request_label(forget), sizes, found)
+    return block_of(forget, study.requests[forget].label, sizes, found)
 
 
 def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None:

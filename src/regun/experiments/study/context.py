@@ -9,8 +9,9 @@ from regun.artifacts.setup import Setup
 from regun.artifacts.trainings import Training
 from regun.data.examples import Data
 from regun.experiments.study.spec import Study
+from regun.forget_spec import ForgetSpec
 from regun.methods import Method
-from regun.splits import Request, Reserve, Splits, make_splits
+from regun.splits import Reserve, Splits, make_splits
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class StudyContext:
             self._reserves[split] = self.study.reserve(self.data.train.labels, split)
         return self._reserves[split]
 
-    def splits(self, split: int, forget: str, request: Request) -> Splits:
-        """Return retain, forget, held-out and validation examples; `forget` names the request within the study."""
+    def splits(self, split: int, forget: str, spec: ForgetSpec) -> Splits:
+        """Return retain, forget, held-out and validation examples; `forget` is the text of the study behind `spec`."""
         if (split, forget) not in self._splits:
-            self._splits[split, forget] = make_splits(self.data.train.labels, request, self.reserve(split))
+            self._splits[split, forget] = make_splits(self.data.train.labels, spec, self.reserve(split))
         return self._splits[split, forget]
 
     def base_training(self, split: int) -> Training:

@@ -7,10 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from regun.artifacts.ranking import Selection
 from regun.artifacts.selection import EARLY, early
 from regun.experiments.search import Space
-from regun.experiments.study.forget_sets import request_label, sizes_of
 from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow, Study
 from regun.experiments.study.tasks import (
     KINDS,
@@ -26,9 +24,10 @@ from regun.experiments.study.tasks import (
     Tune,
     Unlearn,
 )
+from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
-from regun.splits import Indices, Reserve
+from regun.splits import Indices, Reserve, make_splits
 
 FORWARD = 1 / 3
 """The cost of a sample's forward pass, as a share of forward and backward together."""
@@ -94,13 +93,13 @@ class _Planner:
         if split not in self.reserves:
             self.reserves[split] = self.study.reserve(self.labels, split)
         if (split, forget) not in self._sizes:
-            self._sizes[split, forget] = sizes_of(self.labels, self.study.requests[forget], self.reserves[split])
+            self._sizes[split, forget] = _sizes(self.labels, self.study.requests[forget], self.reserves[split])
         return self._sizes[split, forget]
 
     def add_request(self, seed: int, forget: str) -> None:
         """Add everything that one request of one seed takes."""
         study, split = self.study, self.study.split_of(seed)
-        where = f"{request_label(forget)}, seed {seed}"
+        where = f"{self.label(forget)}, seed {seed}"
         base, selection = self.train_base(seed), self.select(seed, forget)
         retrain = self.retrain(seed, forget, seed)
         retrained = (retrain, *(self.retrain(seed, forget, other) for other in study.reference_seeds))
@@ -169,7 +168,7 @@ class _Planner:
         return self.add(
             Train(
                 id=f"train without {forget}, split {split}, seed {training_seed}",
-                label=f"{role}{f' {number}' if number > 0 else ''}, {request_label(forget)}, seed {seed}",
+                label=f"{role}{f' {number}' if number > 0 else ''}, {self.label(forget)}, seed {seed}",
                 split=split,
                 seed=training_seed,
                 forget=forget,
@@ -182,14 +181,14 @@ class _Planner:
     def select(self, seed: int, forget: str) -> Select | None:
         """Add the models that decide which examples a request means, and their selection; None if it needs none."""
         split, request = self.study.split_of(seed), self.study.requests[forget]
-        if not isinstance(request, Selection):
+        if not request.needs_model:
             return None
         task_id = f"select {forget}, split {split}"
         planned = self.tasks.get(task_id)
         if isinstance(planned, Select):
             return planned
         models: tuple[Train | TrainEarly, ...]
-        if request.by_early:
+        if request.needs_early_models:
             models = tuple(self.train_early(number, seed) for number in range(EARLY))
         else:
             models = (self.train_base(seed, split),)
@@ -197,7 +196,7 @@ class _Planner:
         return self.add(
             Select(
                 id=task_id,
-                label=f"which examples {request_label(forget)} are, split {split}",
+                label=f"which examples {self.label(forget)} are, split {split}",
                 split=split,
                 seed=split,
                 forget=forget,
@@ -227,7 +226,7 @@ class _Planner:
         return self.add(
             Unlearn(
                 id=f"unlearn {row.name}, {forget}, seed {seed}{_run(repeat)}",
-                label=f"{row.title}, {request_label(forget)}, seed {seed}{_run(repeat)}",
+                label=f"{row.title}, {self.label(forget)}, seed {seed}{_run(repeat)}",
                 split=study.split_of(seed),
                 seed=seed,
                 forget=forget,
@@ -252,12 +251,12 @@ class _Planner:
         others = (seed, *study.reference_seeds) if tuning.objective == "gap" else ()
         retrained = tuple(self.retrain(seed, forget, other) for other in others)
         method, config = study.resolve(row.text, forget)
-        trials = Space.of(method, config, study.family, row.fixed).at_most(tuning.trials)
+        trials = Space.of(method, config, study.family, tuple(row.spec.settings)).at_most(tuning.trials)
         one = self._method_work(method, config, self.sizes(seed, forget))
         return self.add(
             Tune(
                 id=task_id,
-                label=f"tune {row.title}, {request_label(forget)}",
+                label=f"tune {row.title}, {self.label(forget)}",
                 split=study.split_of(seed),
                 seed=seed,
                 forget=forget,
@@ -279,7 +278,7 @@ class _Planner:
         return self.add(
             Relearn(
                 id=f"relearn {model.id}: {forget}, split {split}",
-                label=f"relearning of {_model_label(model, seed, forget)}",
+                label=f"relearning of {self._model_label(model, seed, forget)}",
                 split=split,
                 seed=seed,
                 forget=forget,
@@ -295,7 +294,7 @@ class _Planner:
         return self.add(
             Predict(
                 id=f"predict with {model.id}: {forget}, split {split}",
-                label=f"predictions of {_model_label(model, seed, forget)}",
+                label=f"predictions of {self._model_label(model, seed, forget)}",
                 split=split,
                 seed=seed,
                 forget=forget,
@@ -304,6 +303,15 @@ class _Planner:
                 work=Work(0, round(FORWARD * samples)),
             )
         )
+
+    def label(self, forget: str) -> str:
+        return self.study.requests[forget].label
+
+    def _model_label(self, model: Model, seed: int, forget: str) -> str:
+        """Return a model's name for the label of a task about it."""
+        name = model.row.title if isinstance(model, Unlearn) else model.label.partition(",")[0]
+        run = _run(model.repeat) if isinstance(model, Unlearn) else ""
+        return f"{name}, {self.label(forget)}, seed {seed}{run}"
 
     def _epochs(self, examples: int) -> Work:
         recipe = self.study.recipe_value
@@ -314,15 +322,25 @@ class _Planner:
         return method.planned(config, sizes["forget"], sizes["retain"], study.budget_value, study.recipe_value)
 
 
+def _sizes(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> dict[str, int]:
+    """Return the number of examples per split; an estimate where models must rank the examples first."""
+    if not spec.needs_model:
+        splits = make_splits(labels, spec, reserved)
+        return {name: len(getattr(splits, name)) for name in ("retain", "forget", "heldout", "val")}
+    if spec.needs_early_models:
+        forget = round(spec.fraction * (len(reserved.val) + len(reserved.pool)))
+    elif spec.kind == "like":
+        forget = spec.count
+    else:
+        members = labels[reserved.pool] == spec.classes[0] if spec.classes else reserved.pool >= 0
+        forget = max(1, int(members.sum()) // spec.parts)
+    forget = min(forget, len(reserved.pool) - 1)
+    retain = len(reserved.pool) - forget
+    return {"retain": retain, "forget": forget, "heldout": len(reserved.heldout), "val": len(reserved.val)}
+
+
 def _run(repeat: int) -> str:
     return f", run {repeat + 1}" if repeat else ""
-
-
-def _model_label(model: Model, seed: int, forget: str) -> str:
-    """Return a model's name for the label of a task about it."""
-    name = model.row.title if isinstance(model, Unlearn) else model.label.partition(",")[0]
-    run = _run(model.repeat) if isinstance(model, Unlearn) else ""
-    return f"{name}, {request_label(forget)}, seed {seed}{run}"
 
 
 def _in_order(tasks: Iterable[Task]) -> Iterator[Task]:

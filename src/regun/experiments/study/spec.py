@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-from regun.artifacts.ranking import Selection
 from regun.artifacts.setup import (
     Setup,
     checked_model,
@@ -17,16 +15,16 @@ from regun.artifacts.setup import (
     family_of,
     read_budget,
     read_data,
-    read_request,
 )
 from regun.auditing import ATTACKS, METRICS
 from regun.data.registry import DataSpec
-from regun.experiments.search.settings_file import Blocks, method_name
-from regun.methods import Method, get_method, read_method
+from regun.experiments.search.settings_file import Blocks
+from regun.forget_spec import ForgetSpec
+from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
-from regun.plugins import is_code
+from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Indices, Request, Reserve, reserve
+from regun.splits import Indices, Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
 
@@ -48,10 +46,9 @@ class MethodRow:
     name: str
     """The text up to its first comma; the whole text where that is not unique."""
     text: str
+    spec: MethodSpec
     title: str
     unranked: bool
-    fixed: tuple[str, ...]
-    """The settings that the text itself gives, which no search changes."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +123,14 @@ class Study:
         return read_budget(self.budget) if self.budget else None
 
     @cached_property
-    def requests(self) -> dict[str, Request | Selection]:
-        """What to forget, by the text of the study; a file of ids is looked for in the study's folder."""
-        return {text: self.request(text) for text in self.forget}
+    def requests(self) -> dict[str, ForgetSpec]:
+        """What to forget, by the text of the study; a file of ids is read from the study's folder."""
+        return {text: ForgetSpec.parse(text, self.folder) for text in self.forget}
 
-    def request(self, forget: str) -> Request | Selection:
-        kind, _, file = forget.partition(":")
-        return read_request(f"ids:{Path(self.folder) / Path(file).expanduser()}" if kind == "ids" else forget)
+    @cached_property
+    def method_specs(self) -> dict[str, MethodSpec]:
+        """All methods, by the text of the study; a Python file is looked for in the study's folder."""
+        return {text: MethodSpec.parse(text, self.folder) for text in self.compared}
 
     @cached_property
     def audit_attacks(self) -> tuple[str, ...] | None:
@@ -199,22 +197,20 @@ class Study:
 
     def resolve(self, text: str, forget: str, searched: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
         """Return a method of the study and its settings for one request; `searched` settings win over all others."""
-        blocks = self.settings.get(forget, {})
-        block = {**self._updates_of_base(text), **blocks.get(method_name(text), {}), **blocks.get(text, {})}
-        recipe = to_json(self.recipe_value) if method_name(text) == "retrain" else None
-        method, config = read_method(self._in_folder(text), self.family, recipe, block)
-        return method, bind(method.config, searched, method.name, config) if searched else config
+        blocks, spec = self.settings.get(forget, {}), self.method_specs[text]
+        block = {**self._updates_of_base(spec), **blocks.get(spec.label, {}), **blocks.get(text, {})}
+        config = spec.configure(self.family, self.recipe_value if spec.method.from_scratch else None, block)
+        return spec.method, bind(spec.method.config, searched, spec.method.name, config) if searched else config
 
-    def _updates_of_base(self, text: str) -> dict[str, Any]:
+    def _updates_of_base(self, spec: MethodSpec) -> dict[str, Any]:
         """Return the settings of base training that the method takes over: those whose default it has not changed."""
-        name, _, preset = method_name(self._in_folder(text)).partition("@")
-        method = get_method(name)
+        method = spec.method
         if self.updates == "method" or method.from_scratch:  # which has a recipe anyway
             return {}
         usual = {one.name: one.default for one in fields(Updates) if one.name in UPDATES_OF_BASE}
         own = {one.name: one.default for one in fields(method.config) if one.name in usual}
-        recipe, chosen = to_json(self.recipe_value), method.presets.get(preset, {})
-        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in chosen}
+        recipe, preset = to_json(self.recipe_value), method.presets.get(spec.preset or "", {})
+        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in preset}
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -224,16 +220,14 @@ class Study:
     @cached_property
     def rows(self) -> dict[str, MethodRow]:
         """The methods by row name. Titles are the study's own or the method's, made unique by preset or settings."""
-        short = [method_name(text) for text in self.compared]
-        ambiguous = {name for name in short if short.count(name) > 1} | {"retrain"}
-        names = [text if name in ambiguous else name for name, text in zip(short, self.compared, strict=True)]
-        plain = [get_method(method_name(self._in_folder(text)).partition("@")[0]).title for text in self.compared]
+        specs = self.method_specs.values()
+        labels, plain = [spec.label for spec in specs], [spec.title for spec in specs]
         rows: dict[str, MethodRow] = {}
-        for name, text, title in zip(names, self.compared, plain, strict=True):
+        for (text, spec), title in zip(self.method_specs.items(), plain, strict=True):
+            name = text if labels.count(spec.label) > 1 or spec.label == "retrain" else spec.label
             details = text.partition("@")[2] or text.partition(",")[2]
             longer = f"{title} ({details.replace(',', ', ')})" if plain.count(title) > 1 and details else title
-            fixed = tuple(parse_spec(text)[1])
-            rows[name] = MethodRow(name, text, self.titles.get(name, longer), text in self.unranked, fixed)
+            rows[name] = MethodRow(name, text, spec, self.titles.get(name, longer), text in self.unranked)
         return rows
 
     def title_of(self, name: str) -> str:
@@ -256,18 +250,13 @@ class Study:
 
     def user_code(self) -> tuple[str, ...]:
         """Return the user's code that the study names; models of the store may be built with it."""
-        methods = [method_name(self._in_folder(text)).partition("@")[0] for text in self.compared]
+        methods = [spec.location for spec in self.method_specs.values()]
         return tuple(name for name in (self._model[0], *methods) if is_code(name))
 
     def _in_folder(self, text: str) -> str:
         """Return the text with its Python file, if it names one, looked for in the study's folder."""
-        place, comma, rest = text.partition(",")
-        head, at, preset = place.partition("@")
-        file, colon, function = head.rpartition(":") if ".py:" in head else (head, "", "")
-        path = Path(file).expanduser()
-        if not file.endswith(".py") or path.is_absolute():
-            return text
-        return f"{Path(self.folder) / path}{colon}{function}{at}{preset}{comma}{rest}"
+        name, comma, rest = text.partition(",")
+        return f"{in_folder(name, self.folder)}{comma}{rest}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from regun.artifacts.audits import (
     floor_of,
     predictions_inputs,
 )
-from regun.artifacts.ranking import Selection
 from regun.artifacts.relearnings import Relearning, relearn_model
 from regun.artifacts.selection import early_trainings, ids_in, select, selection_inputs
 from regun.artifacts.trainings import Training, train_model
@@ -31,7 +30,7 @@ from regun.experiments.study.context import StudyContext
 from regun.experiments.study.events import OnTaskEvent, TrialDone, training_callbacks
 from regun.experiments.study.spec import MethodRow
 from regun.methods import Work, get_method
-from regun.splits import Request, Splits
+from regun.splits import Splits
 
 Inputs = tuple[str, Mapping[str, Any]]
 """The kind of an artifact, and what decides it."""
@@ -100,11 +99,8 @@ class Task(ABC):
 
     def splits(self, ctx: StudyContext) -> Splits:
         """Return the examples to forget, to retain and to audit with."""
-        request = ctx.study.requests[self.forget]
-        if self.selection is not None:
-            request = ids_in(self.selection.artifact(ctx))
-        assert isinstance(request, Request)
-        return ctx.splits(self.split, self.forget, request)
+        spec = ids_in(self.selection.artifact(ctx)) if self.selection else ctx.study.requests[self.forget]
+        return ctx.splits(self.split, self.forget, spec)
 
     def __repr__(self) -> str:
         return f"<{self.id}>"
@@ -173,16 +169,14 @@ class Select(Task):
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         models = [model.artifact(ctx) for model in self.models]
-        return [("selection", selection_inputs(self._spec(ctx), models, ctx.data, ctx.reserve(self.split)))]
+        return [
+            ("selection", selection_inputs(ctx.study.requests[self.forget], models, ctx.data, ctx.reserve(self.split)))
+        ]
 
     def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
         models = [model.artifact(ctx) for model in self.models]
-        select(self._spec(ctx), models, ctx.data, ctx.reserve(self.split), ctx.store, ctx.device)
-
-    def _spec(self, ctx: StudyContext) -> Selection:
-        spec = ctx.study.requests[self.forget]
-        assert isinstance(spec, Selection)
-        return spec
+        spec, reserved = ctx.study.requests[self.forget], ctx.reserve(self.split)
+        select(spec, models, ctx.data, reserved, ctx.store, ctx.device)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -221,13 +215,13 @@ class Tune(Task):
         retrain, *references = [model.artifact(ctx) for model in self.retrained] or [None]
         return Search(
             run=run,
-            space=Space.of(run.method, run.config, ctx.study.family, self.row.fixed),
+            space=Space.of(run.method, run.config, ctx.study.family, tuple(self.row.spec.settings)),
             objective=tuning.objective,
             trials=tuning.trials,
             seed=tuning.seed,
             retrain=retrain,
             references=tuple(model for model in references if model is not None),
-            fixed=self.row.fixed,
+            fixed=tuple(self.row.spec.settings),
         )
 
 
