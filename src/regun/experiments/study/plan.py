@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from regun.artifacts.selection import EARLY, early
+from regun.artifacts.selection import EARLY, EARLY_EPOCHS, EARLY_SHARE
 from regun.experiments.search import Space
 from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow, Study
 from regun.experiments.study.tasks import (
@@ -28,6 +28,7 @@ from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
 from regun.splits import Indices, Reserve, make_splits
+from regun.training.recipes import shorten
 
 FORWARD = 1 / 3
 """The cost of a sample's forward pass, as a share of forward and backward together."""
@@ -206,7 +207,7 @@ class _Planner:
         )
 
     def train_early(self, number: int, seed: int) -> TrainEarly:
-        split, recipe = self.study.split_of(seed), early(self.study.recipe_value)
+        split, recipe = self.study.split_of(seed), shorten(self.study.recipe_value, EARLY_SHARE, EARLY_EPOCHS)
         self.sizes(seed, self.study.forget[0])
         examples = len(self.reserves[split].pool)
         return self.add(
