@@ -14,7 +14,7 @@ from regun.experiments.report.page import build_report
 from regun.experiments.report.summary import Summary, summarise
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import curves, risky
-from regun.experiments.study.results import Results, Row, block_of
+from regun.experiments.study.results import Results, Row, block_of, row_of
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.render.template import clean, environment
 from report_samples import (
@@ -114,7 +114,7 @@ class TestSentences:
         assert why not in self.lead(inside, apart)
         (one,) = inside.runs
         told = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "outside")})
-        assert why in self.lead(replace(inside, runs=(replace(one, evaluation=told),)), apart)
+        assert why in self.lead(row_of("a", "A", "method", [replace(one, evaluation=told)], 1), apart)
 
     def test_one_method(self) -> None:
         assert self.lead(method("A", 1.0)).startswith("A has a Gap RFTP (its mean distance to Retrain) of 1.00 points.")
