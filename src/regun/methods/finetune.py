@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Ranges, Work, passes
 from regun.methods._layers import HELP, check_layers, training_only
 from regun.rng import generator
@@ -23,6 +22,7 @@ from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
 from regun.training.streams import one_pass
+from regun.types import Indices
 
 TITLE = "Finetune"
 NEEDS = Needs()

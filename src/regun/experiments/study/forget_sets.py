@@ -2,7 +2,8 @@
 
 from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
-from regun.splits import Indices, Reserve, make_splits
+from regun.splits import Reserve, make_splits
+from regun.types import Indices
 
 PARTS = ("retain", "forget", "heldout", "val")
 

@@ -26,8 +26,9 @@ from regun.experiments.study.tasks import (
 )
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
-from regun.splits import Indices, Reserve
+from regun.splits import Reserve
 from regun.training.recipes import shorten
+from regun.types import Indices
 
 FORWARD = 1 / 3
 """What a sample's forward pass costs, as a share of forward and backward together."""
