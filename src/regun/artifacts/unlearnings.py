@@ -129,7 +129,7 @@ def unlearn_model(
             "cost": vars(outcome.cost),
             "diverged": outcome.diverged,
             "notes": outcome.notes,
-            "towards": ["heldout"] if run.method.needs_of(run.config).looks and not outcome.from_scratch else [],
+            "towards": ["heldout"] if run.method.needs_of(run.config).uses_heldout and not outcome.from_scratch else [],
             "warnings": list(outcome.warnings),
             "from_scratch": outcome.from_scratch,
             "watched": outcome.watched,
