@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from regun.artifacts import Made, Store, state_digest
+from regun.artifacts import Contents, Store, state_digest
 from regun.auditing import VERDICTS
 from regun.cli import build_parser, main
 from regun.cli.terminal import Display
@@ -97,7 +97,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     safetensors.torch.save_file(some, folder / "some.safetensors")
     many = Store(folder / "many")
     for n in range(17):
-        many.make("model", {"n": n}, lambda _: Made({}, {}))
+        many.make("model", {"n": n}, lambda _: Contents({}, {}))
     return folder
 
 
@@ -268,7 +268,7 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
     assert [word.strip() for word in head.split("  ") if word] == [
         *("number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict")
     ]
-    assert any(f"Like a retrained model: {w.short.upper()} ({w.meaning})." in out for w in VERDICTS.values())
+    assert any(f"Like a retrained model: {name.upper()} ({text.meaning})." in out for name, text in VERDICTS.items())
     assert "Influence left: " in out
     report = parsed(run("audit", judged["unlearned"], *AUDIT, "--json", "--quiet"))
     assert report["models"] == {
@@ -276,7 +276,7 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
         "before": base,
         "retrain": judged["0"],
         "references": [judged["1"], judged["2"]],
-        "outs": [],
+        "out_models": [],
     }
     assert report["u_lira"] is None
 

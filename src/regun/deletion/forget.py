@@ -20,7 +20,7 @@ from regun.deletion.attempt import Attempt, fair_sets, judged, leave_as_it_is
 from regun.deletion.folder import MODEL, Folder, check_foreign, check_lost_lines, commit, opened
 from regun.deletion.ledger import (
     ACCEPTED,
-    CANNOT_TELL,
+    INCONCLUSIVE,
     TAKEN,
     UNTESTABLE,
     Ledger,
@@ -60,7 +60,7 @@ class Done:
 
     @property
     def status(self) -> str:
-        """`accepted`, `accepted untestable`, `rejected` or `cannot tell`."""
+        """`accepted`, `accepted untestable`, `rejected` or `inconclusive`."""
         return ACCEPTED if self.receipt is None else self.receipt["acceptance"]["status"]
 
     @property
@@ -220,11 +220,11 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
 
 
 def _status(attempt: Attempt, options: Options) -> str:
-    return UNTESTABLE if attempt.verdict == CANNOT_TELL and options.accept_untestable else attempt.verdict
+    return UNTESTABLE if attempt.verdict == INCONCLUSIVE and options.accept_untestable else attempt.verdict
 
 
 def _outcome_in_words(attempt: Attempt) -> str:
-    wanted = "failed" if attempt.verdict == "rejected" else "cannot tell"
+    wanted = "failed" if attempt.verdict == "rejected" else "inconclusive"
     finding = next(finding for finding in attempt.findings if finding.answer == wanted)
     what = "is rejected" if attempt.verdict == "rejected" else "cannot be told to have forgotten"
     return f"{attempt.spec} {what} ({finding.condition}: {finding.why})"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -90,6 +90,33 @@ RECIPES: dict[str, Recipe] = {
     ),
     "digits": Recipe(epochs=40, lr=0.05, momentum=0.9, nesterov=True, schedule="cosine", batch_size=64),
 }  # fmt: skip
+
+
+def assumed_recipe(examples: int) -> Recipe:
+    """Return the recipe that is assumed for a model whose training is unknown, for training on so many examples.
+
+    AdamW trains most architectures without tuning; its weight decay is PyTorch's default, 0.01. Batches hold 64
+    examples, or an eighth of a small set, so that an epoch has several steps.
+    """
+    batch = min(64, max(8, examples // 8))
+    return Recipe(epochs=40, batch_size=batch, optimizer="adamw", lr=1e-3, weight_decay=0.01, schedule="cosine")
+
+
+def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
+    """Return the recipe with `share` of its epochs, or `at_least`; warm-up and milestones shrink with them.
+
+    >>> short = shorten(RECIPES["swin-t"], 0.25)
+    >>> short.epochs, short.warmup_epochs
+    (50, 2)
+    """
+    epochs = min(recipe.epochs, max(at_least, round(share * recipe.epochs)))
+    scale = epochs / max(1, recipe.epochs)
+    return replace(
+        recipe,
+        epochs=epochs,
+        warmup_epochs=min(max(0, epochs - 1), round(scale * recipe.warmup_epochs)),
+        milestones=tuple(round(scale * m) for m in recipe.milestones),
+    )
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:

@@ -89,7 +89,7 @@ def test_terminal_table_of_several_seeds():
     assert by_name["noise floor"][0] == "0.50 (1.00)"
     assert by_name["Regun"][3] == "90.20 ± 1.06**"
     assert by_name["Salun"][3] == "86.00 ± 1.00*"
-    assert by_name["Salun"][-3] == "1 inside, 1 cannot tell, 1 outside"
+    assert by_name["Salun"][-3] == "1 inside, 1 inconclusive, 1 outside"
     assert by_name["Mine †"][0] == "2/3"
     assert "† Forget 10 %: Mine diverged in 1 of 3 runs (seed 1): loss was nan; left out, its" in shown
 
@@ -134,7 +134,7 @@ def test_missing_parts_are_named():
 def test_tables_fit_a_page_unless_wide(name: str):
     for form in ("terminal", "markdown"):
         narrow, wide = (render(STUDIES[name], form, wide=w) for w in (False, True))
-        assert max(len(line) for line in narrow.splitlines() if not line.startswith("- ")) <= 165
+        assert max(len(line) for line in narrow.splitlines() if not line.startswith("- ")) <= 168
         assert "Test div." not in narrow
         assert all(head in wide for head in ("Test div.", "SMIA AUC", "Backward", "nats x 100"))
 
@@ -296,7 +296,7 @@ def test_csv_gives_back_the_same_numbers(name: str):
         assert shown == [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, cell.retrain, cell.distance]
         noise = [number(read[k]) for k in ("floor_mean", "floor_largest", "floor_limit")]
         assert noise == [floor.mean, floor.largest, floor.limit]
-        assert (int(read["runs"]), int(read["planned"])) == (len(cell.seen), row.planned)
+        assert (int(read["runs"]), int(read["planned"])) == (len(cell.by_run), row.planned)
         assert number(read["steps"]) == row.costs["steps"]
         assert number(read["paper_mean"]) == (paper.mean if paper else None)
         assert (read["mark"] or None) == block.rankings[metric].marks.get(row.name)
@@ -339,7 +339,7 @@ def test_json_gives_back_the_same_numbers(name: str):
                 back = had["cells"][metric]
                 assert (back["mean"], back["std"], back["repeat_std"]) == (cell.mean, cell.std, cell.repeat_std)
                 assert [(s["seed"], s["repeat"], s["value"], s["low"]) for s in back["seen"]] == [
-                    (s.seed, s.repeat, s.value, s.low) for s in cell.seen
+                    (s.seed, s.repeat, s.value, s.low) for s in cell.by_run
                 ]
 
 

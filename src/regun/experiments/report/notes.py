@@ -27,7 +27,7 @@ def general(results: Results, heads: Mapping[str, str]) -> Iterator[str]:
         yield "Noise floor: mean (largest) distance between two retrained models."
     if "verdict" in heads:
         counts = ", in runs" if len(results.seeds) * results.repeats > 1 else ""
-        words = "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values())
+        words = "; ".join(f"{name}, {text.meaning}" for name, text in VERDICTS.items())
         yield f"Verdict{counts}: {words}."
     absent = [name for name in results.columns if name not in results.metrics] if results.metrics else []
     if absent:
@@ -43,7 +43,7 @@ def general(results: Results, heads: Mapping[str, str]) -> Iterator[str]:
 def of_block(results: Results, block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """What a reader must be told of the table of one request."""
     yield from unmarked(block, heads)
-    beside = [row.title for row in block.methods if row.beside]
+    beside = [row.title for row in block.methods if row.unranked]
     if beside:
         yield f"Beside the others, from whom they take no marks: {names(beside)}."
     if "verdict" in heads:
@@ -61,8 +61,8 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """Where nothing is marked though there are methods to compare: who leads together, or what is lacking."""
     ties: dict[str, list[str]] = {}
     reasons: dict[str, list[str]] = {}
-    compared = {name for row in block.rivals for name, cell in row.cells.items() if cell.distance is not None}
-    for name in (name for name in heads if name in compared and len(block.rivals) > 1):
+    compared = {name for row in block.ranked_methods for name, cell in row.cells.items() if cell.distance is not None}
+    for name in (name for name in heads if name in compared and len(block.ranked_methods) > 1):
         ranking = block.rankings[name]
         if len(ranking.leaders) > 1:
             ties.setdefault(names(block.row(row).title for row in ranking.leaders), []).append(heads[name])
@@ -79,7 +79,7 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
 def powerless(block: Block) -> Iterator[str]:
     """Where the model that forgot nothing is not told from retrained ones either, not being told says nothing."""
     for row in block.rows:
-        blind = row.verdicts.get("cannot tell", 0) if row.kind == "base" else 0
+        blind = row.verdicts.get("inconclusive", 0) if row.kind == "base" else 0
         if blind:
             runs = f" in {blind} of {row.judged} runs" if row.judged > 1 else ""
             yield (

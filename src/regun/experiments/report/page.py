@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regun.auditing import UNSEEN, VERDICTS, Exposed, Metric, Number, Verdict
+from regun.auditing import UNSEEN, VERDICTS, Estimate, Exposed, Metric, Verdict
 from regun.auditing.attack_results import number_name
 from regun.experiments.report import panels
 from regun.experiments.report.layout import LEFT, RUNS, SHARE, VERDICT, Sheet, cost, label, lay_out, unfinished
@@ -26,7 +26,7 @@ EXPLAINED = (
         "Verdict",
         "",
         "whether a run can be told from a retrained model by any part of its main gap (an accuracy, the attack, the "
-        "forgotten examples one by one): " + "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values()),
+        "forgotten examples one by one): " + "; ".join(f"{name}, {text.meaning}" for name, text in VERDICTS.items()),
         VERDICTS["inside"].phrase,
     ),
     Metric("steps", "Steps", "updates", "how often the weights were changed to unlearn", "few"),
@@ -34,7 +34,7 @@ EXPLAINED = (
     Metric(SHARE, "Time share", "%", "seconds in percent of those retraining took", "well below 100"),
 )
 """The columns of the main table that are no metrics."""
-CHIPS: dict[Verdict | None, str] = {"inside": "in", "cannot tell": "open", "outside": "out", None: "open"}
+CHIPS: dict[Verdict | None, str] = {"inside": "in", "inconclusive": "open", "outside": "out", None: "open"}
 """The style class of a verdict; None is that of runs which disagree."""
 _FIRST = ("gap_rftp", "gap_tp", "gap_rfvp", "gap_vp", "retain_acc", "forget_acc", "test_acc", "val_acc")
 _INSTEAD = {"gap_rfvp": "gap_rftp", "gap_vp": "gap_tp", "val_acc": "test_acc"}
@@ -55,8 +55,8 @@ class Stay:
     and the examples that were exposed most."""
 
     title: str
-    before: Number
-    after: Number
+    before: Estimate
+    after: Estimate
     exposed: tuple[Exposed, ...]
 
 
