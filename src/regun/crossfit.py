@@ -29,7 +29,8 @@ from regun.data.sources import Source, as_examples, loaded_dataset
 from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
 from regun.hashing import code_digest, digest
-from regun.inputs import InputOptions, usable_device
+from regun.arguments import InputOptions
+from regun.inputs import usable_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of

@@ -22,7 +22,7 @@ from torch import Tensor
 from regun import files
 from regun.auditing.predictions import Predictions, log_sum_exp
 from regun.data.examples import Examples, Indices
-from regun.data.overlap import content_digests, id_texts
+from regun.data.overlap import content_hashes, id_texts
 from regun.errors import DataError
 from regun.hashing import canonical_json, digest
 from regun.settings import read_json
@@ -208,13 +208,12 @@ class Prepared:
 def record_keys(examples: Examples, ids: Sequence[Any] | None = None) -> Keys:
     """Return one key per example: of its id, or of its content as the model sees it at test time."""
     if ids is None:
-        texts = [value[:KEY_BYTES] for value in content_digests(examples)]
-    else:
-        if len(ids) != len(examples):
-            raise DataError(f"ids has {len(ids):,} entries for {len(examples):,} records; give one for each.")
-        texts = [blake2b(text.encode(), digest_size=KEY_BYTES, person=b"regun id").digest() for text in id_texts(ids)]
-        if len(set(texts)) < len(texts):
-            raise DataError("ids holds the same id twice; give each record an id of its own.")
+        return content_hashes(examples).view(np.uint8).reshape(-1, KEY_BYTES)
+    if len(ids) != len(examples):
+        raise DataError(f"ids has {len(ids):,} entries for {len(examples):,} records; give one for each.")
+    texts = [blake2b(text.encode(), digest_size=KEY_BYTES, person=b"regun id").digest() for text in id_texts(ids)]
+    if len(set(texts)) < len(texts):
+        raise DataError("ids holds the same id twice; give each record an id of its own.")
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 

@@ -29,7 +29,7 @@ from regun.models.forward import logits_of
 from regun.settings import check, setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
-from regun.training.recipes import UNKNOWN_RECIPE, Recipe
+from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.streams import paired
 
 TITLE = "Cross-fitted references"
@@ -68,16 +68,15 @@ def plan_steps(config: Config, forget: int, retain: int, recipe: Recipe | None) 
     """Return the number of steps: those set, or what `share` of a retraining allows."""
     if config.steps is not None:
         return config.steps
-    samples = (recipe or UNKNOWN_RECIPE).epochs * retain
+    samples = (recipe or assumed_recipe(retain)).epochs * retain
     each = min(config.batch_size, forget) + min(config.retain_batch, retain)
     return max(LEAST_STEPS, round(config.share * samples / each))
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
     """The steps of the update."""
-    steps = _rounds(plan_steps(config, forget, retain, recipe))[0] * _rounds(
-        plan_steps(config, forget, retain, recipe)
-    )[1]
+    rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
+    steps = rounds * each
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))
 
 
@@ -104,8 +103,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
             keeping = (1 - config.distill) * keeping + config.distill * heat**2 * soft
         return (1 - config.w) * forgetting / config.batch_size + config.w * keeping
 
-    recipe = job.recipe or UNKNOWN_RECIPE
-    rounds, each = _rounds(plan_steps(config, len(forget), len(job.indices("retain")), recipe))
+    retain = len(job.indices("retain"))
+    recipe = job.recipe or assumed_recipe(retain)
+    rounds, each = _rounds(plan_steps(config, len(forget), retain, recipe))
     updates = replace(
         recipe,
         epochs=rounds,
