@@ -21,7 +21,7 @@ _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uff
 
 def render(template: str, package: str = SHARED, **values: Any) -> str:
     """Fill in a template of a package, or a shared one; in HTML all text but `Markup` is escaped."""
-    return clean(environment(package).get_template(template).render(**values)) + "\n"
+    return clean(environment(package).get_template(template).render(**values)).rstrip("\n") + "\n"
 
 
 def clean(text: str) -> str:
@@ -38,6 +38,10 @@ def policy(style: str, script: str = "") -> str:
     """Return a content policy under which a page may use this style sheet and this script, and nothing else."""
     allowed = [f"style-src {_hash(style)}", *([f"script-src {_hash(script)}"] if script else [])]
     return f"default-src 'none'; {'; '.join(allowed)}; base-uri 'none'; form-action 'none'"
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _hash(text: str) -> str:
@@ -63,6 +67,7 @@ def environment(package: str = SHARED) -> Environment:
         "names": numbers.names,
         "pairs": numbers.pairs,
         "line": tables.one_line,
+        "lines": _lines,
         "markdown": tables.markdown_text,
     }
     tools: dict[str, Any] = {"many": numbers.many, "brackets": numbers.brackets, "asset": asset, "policy": policy}
