@@ -29,13 +29,13 @@ from regun.inputs import (
     made_anew,
     several,
 )
-from regun.methods import Method, Teacher, as_teacher, get_method
+from regun.methods import MethodSpec, Teacher, as_teacher
 from regun.models.adapters import ReadLogits
 from regun.predict import predict_each
 from regun.progress import ProgressLine
 from regun.relearning import relearn as relearn_in_memory
 from regun.relearning import relearn_updates
-from regun.settings import bind, parse_spec, to_json
+from regun.settings import bind
 from regun.splits import Splits
 from regun.training.border import check_augmented, check_frozen, given_back, look, taken, unwrapped
 from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
@@ -100,10 +100,10 @@ def unlearn(
     parts = {name: joined.indices(number) for number, name in enumerate(case.sets)}
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(**{name: parts.get(name, nothing) for name in sources}, total=len(joined))
-    found, preset, chosen = _method(method, preset, settings or {})
+    spec = MethodSpec.parse(method)
+    spec = replace(spec, preset=spec.preset or preset, settings={**spec.settings, **(settings or {})})
     trained_by = as_recipe(recipe) if recipe is not None else None
-    anew = to_json(trained_by) if trained_by is not None and found.from_scratch and preset is None else None
-    start = found.configure(chosen, preset, anew)
+    found, start = spec.method, spec.configure(recipe=trained_by)
     if found.source is None:
         check_frozen(case.model)
     learns_from = found.needs_of(start).heldout
@@ -142,9 +142,9 @@ def unlearn(
         outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
     else:
         _check_few_unseen(splits)
-        family = preset if preset is not None and preset in found.search else "resnet"
+        family = spec.preset if spec.preset and spec.preset in found.search else "resnet"
         outcome = search_job(
-            job, found, start, trials=int(tune), family=family, fixed=chosen, keep=keep, criterion=criterion
+            job, found, start, trials=int(tune), family=family, fixed=spec.settings, keep=keep, criterion=criterion
         )
     if line is not None:
         line.close()
@@ -176,17 +176,6 @@ def _check_few_unseen(splits: Splits) -> None:
             f"trials are scored on unseen examples, of which there are {unseen} (val, and half of heldout); at least 2 "
             f"are needed. Give more as heldout= or val=, or leave tune out."
         )
-
-
-def _method(
-    method: str | Callable[..., Any], preset: str | None, settings: Mapping[str, Any]
-) -> tuple[Method, str | None, Mapping[str, Any]]:
-    """A method with its preset and settings, also from text as on the command line: `regun@wide_retain,lr=0.02`."""
-    if not isinstance(method, str):
-        return get_method(method), preset, settings
-    head, values = parse_spec(method)
-    name, _, own = head.partition("@")
-    return get_method(name), own or preset, {**values, **settings}
 
 
 def audit(

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from regun.errors import RegunError, unknown
 from regun.guards import Guard
-from regun.methods._registry import Method
+from regun.methods import Method
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.border import unwrapped

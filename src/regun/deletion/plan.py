@@ -1,6 +1,5 @@
 """What a request would do: which ids mean which examples, which examples play which part, and how it will be judged."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +21,7 @@ from regun.errors import DataError, RegunError, StoreError
 from regun.hashing import digest
 from regun.methods._teacher import teacher_work
 from regun.render.numbers import many
+from regun.settings import read_json
 
 NO_RULE = Rule(())
 
@@ -307,11 +307,12 @@ def _plan(
 
 def _request_ids(folder: Folder, line: LedgerLine) -> tuple[list[str], dict[str, list[str]]]:
     """The ids of a finished request as they are written: trained on, and never trained on (by set)."""
+    content = folder.read(line, REQUEST)
     try:
-        stored: dict[str, Any] = json.loads(folder.read(line, REQUEST))
+        stored: dict[str, Any] = read_json(content, REQUEST)
         unseen = {str(name): [str(one) for one in some] for name, some in stored["unseen"].items()}
         return [str(one["id"]) for one in stored["lines"]], unseen
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (RegunError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{folder.request(line.number) / REQUEST} is not as regun writes it; restore it.") from None
 
 
