@@ -40,10 +40,6 @@ def policy(style: str, script: str = "") -> str:
     return f"default-src 'none'; {'; '.join(allowed)}; base-uri 'none'; form-action 'none'"
 
 
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -67,7 +63,6 @@ def environment(package: str = SHARED) -> Environment:
         "names": numbers.names,
         "pairs": numbers.pairs,
         "line": tables.one_line,
-        "lines": _lines,
         "markdown": tables.markdown_text,
     }
     tools: dict[str, Any] = {"many": numbers.many, "brackets": numbers.brackets, "asset": asset, "policy": policy}

@@ -13,6 +13,7 @@ from regun.experiments.study import summary
 from regun.experiments.study.results import Results
 from regun.render.numbers import shortened
 from regun.render.tables import markdown_table, markdown_text, one_line, padded, table, width
+from regun.render.template import environment
 from regun.render.template import render as fill_in
 
 TEMPLATES = {"terminal": "table.txt", "markdown": "table.md"}
@@ -51,12 +52,18 @@ def render(
     tables = tables_of(results, wide=wide, columns=columns, layout=layout)
     if format in TEMPLATES:
         shown = tables[0].columns if tables else default_columns(results)
-        tools = {"aligned": aligned, "piped": piped, "wrapped": wrapped}
-        return fill_in(TEMPLATES[format], PACKAGE, results=results, tables=tables, columns=shown, **tools, **FACTS)
+        tools = {"aligned": aligned, "piped": piped, "wrapped": wrapped, "notes": notes}
+        return fill_in(TEMPLATES[format], PACKAGE, results=results, tables=tables, columns=shown, **tools)
     if format.startswith("latex"):
         return latex(results, tables, document=format == "latex-document")
     metrics = [name for name in (results.metrics if columns is None else columns) if name in results.metrics]
     return to_csv(results, metrics) if format == "csv" else to_json(results, metrics)
+
+
+def notes(name: str, *about: Any) -> list[str]:
+    """Return the lines of a macro of `notes.txt` as plain text, which pages escape and tables mark up."""
+    module = environment(PACKAGE).get_template("notes.txt", globals=FACTS).module
+    return [line.strip() for line in str(getattr(module, name)(*about)).splitlines() if line.strip()]
 
 
 def wrapped(note: str) -> str:

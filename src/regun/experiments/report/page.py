@@ -7,7 +7,7 @@ from typing import Any
 from regun.auditing import UNSEEN, VERDICTS, Exposed, Metric, Number, Verdict
 from regun.auditing.attack_results import number_name
 from regun.experiments.report import panels
-from regun.experiments.report.formats import FACTS, PACKAGE
+from regun.experiments.report.formats import FACTS, PACKAGE, notes
 from regun.experiments.report.search_page import searches_view
 from regun.experiments.report.table import (
     LEFT,
@@ -95,6 +95,7 @@ def build_report(
         cost_text=cost_text,
         spread_text=spread_text,
         label=label,
+        notes=notes,
         **FACTS,
     )
 
