@@ -253,14 +253,13 @@ def test_subsets_of_one_data_set_that_overlap_are_refused() -> None:
     regun.unlearn(mlp(), **sets, method="regun", settings={"epochs": 1})
     for name, rows, message in (
         ("heldout", [59, 60, 61], "retain and heldout share 1 examples (by position in the same data set; the first is 59)"),
-        ("retain", range(9, 60), "forget and retain share 1 examples (by position in the same data set; the first is 9): "
-                                 "what is forgotten must not be trained on again. Take them out of retain."),
+        ("retain", range(9, 60), "forget and retain share 1 examples (by position in the same data set; the first is 9)"),
     ):  # fmt: skip
         with pytest.raises(DataError) as caught:
             regun.unlearn(mlp(), **{**sets, name: DataLoader(Subset(whole, list(rows)))})
         assert message in str(caught.value)
     nested = Subset(Subset(whole, range(50, 100)), [0, 20, 30])
-    with pytest.raises(DataError, match="the model was trained on retain, so these examples are not unseen"):
+    with pytest.raises(DataError, match="retain and test share 1 examples"):
         regun.audit(mlp(), forget=sets["forget"], retain=sets["retain"], test=nested)
     sampled = DataLoader(whole, sampler=SubsetRandomSampler(range(5, 30)))
     with pytest.raises(DataError, match="forget and heldout share 5 examples"):

@@ -11,7 +11,6 @@ from torch import nn
 
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
-from regun.data.examples import Indices
 from regun.data.overlap import Ids
 from regun.data.sources import Source
 from regun.data.views import Joined
@@ -40,6 +39,7 @@ from regun.splits import Splits
 from regun.training.border import check_augmented, check_frozen, given_back, look, taken, unwrapped
 from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates, as_recipe
+from regun.types import Indices
 from regun.unlearning import Outcome, not_finite, tell, unlearn_job
 
 LOG = logging.getLogger("regun")

@@ -17,7 +17,6 @@ from torch import nn
 from regun.artifacts import state_digest, versions
 from regun.auditing import Predictions, SplitPredictions
 from regun.auditing.predictions import FloatArray
-from regun.data.examples import Indices
 from regun.data.views import Joined
 from regun.deletion.folder import Folder
 from regun.deletion.options import Listener
@@ -32,6 +31,7 @@ from regun.settings import to_json
 from regun.splits import Splits
 from regun.training.job import Cost, Job, private_copy
 from regun.training.recipes import Recipe
+from regun.types import Indices
 from regun.unlearning import unlearn_job
 
 RETRAINED, SHORT, NONE = "retrained", "short", "none"
@@ -60,7 +60,7 @@ def train_out_models(plan: Plan, folder: Folder, listener: Listener) -> OutModel
     fault = plan.case.why_no_fresh_model
     if fault:
         return OutModels(NONE, why=f"no model that never saw the records can be made: {fault}")
-    recipe = plan.case.project.out_recipe
+    recipe = plan.case.project.out_recipe(len(plan.retain))
     made = OutModels(SHORT, recipe=to_json(recipe))
     for number in range(plan.out_models):
         key = _key(plan, recipe, number)

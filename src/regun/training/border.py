@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch, Examples, Indices, named
+from regun.data.examples import Batch, Examples, named
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError
-from regun.models.adapters import Read, ReadLogits, binary, wrap
+from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
 from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import device_of, uncompiled
+from regun.types import Indices
 
 LOOKED_AT = 128
 """Retain examples that are looked at before the work begins."""
@@ -36,7 +37,7 @@ def taken(model: nn.Module, logits: ReadLogits | None) -> nn.Module:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module of one that was taken."""
-    return model.model if isinstance(model, Read) else model
+    return model.model if isinstance(model, OutputAdapter) else model
 
 
 def given_back(made: nn.Module, model: nn.Module) -> nn.Module:
@@ -66,11 +67,11 @@ def count_classes(model: nn.Module, examples: Examples, name: str) -> int:
             f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples; a classifier gives "
             f"(examples, classes). Write logits=lambda output: ..., a function that makes such of its output."
         )
-    if _are_probabilities(logits) and not (isinstance(model, Read) and model.logits is binary):
+    if _are_probabilities(logits) and not (isinstance(model, OutputAdapter) and model.logits is binary):
         raise RegunError(
             "what logits=... returns are probabilities, not logits. Leave the softmax out of that function, or take "
             "the logarithm of what it returns: .clamp_min(1e-12).log()."
-            if isinstance(model, Read)
+            if isinstance(model, OutputAdapter)
             else "the model's outputs are probabilities, not logits: it ends in a softmax. Take that layer off, or "
             "write logits=lambda p: p.clamp_min(1e-12).log()."
         )

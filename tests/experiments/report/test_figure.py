@@ -15,7 +15,7 @@ from regun.errors import RegunError
 from regun.experiments.report.charts import gap_figure, histogram_figure, learning_figure, roc_figure
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.study.details import histogram
-from regun.experiments.study.results import Floor, Found, Row
+from regun.experiments.study.results import Floor, Row
 from regun.experiments.study.tradeoff import Point
 from regun.render.figure_style import COLOURS, DASHES, MARKERS, colour_names, figure_bytes, series
 from regun.render.svg import Gallery
@@ -101,7 +101,7 @@ def test_series_can_be_told_apart_without_colour() -> None:
     assert len(DASHES) >= 4
 
 
-def gap_rows(*rows: Found) -> list[Row]:
+def gap_rows(*rows: Row) -> list[Row]:
     return [row for row in block(*rows, base=None).rows if row.kind != "retrain"]
 
 

@@ -14,7 +14,7 @@ from expect import assert_names
 from regun.experiments.report.page import build_report
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import curves, risky
-from regun.experiments.study.results import Found, Results, block_of
+from regun.experiments.study.results import Results, Row, block_of
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.render.template import clean, environment
 from report_samples import (
@@ -72,14 +72,14 @@ class Checked(HTMLParser):
 class TestSummary:
     """The first paragraph has the names and numbers of the leaders, and nobody else's."""
 
-    def page(self, *methods: Found, seeds: int = 1, repeats: int = 1, **more) -> str:
+    def page(self, *methods: Row, seeds: int = 1, repeats: int = 1, **more) -> str:
         return build_report(results(block(*methods, seeds=seeds, **more), seeds=range(seeds), repeats=repeats))
 
-    def lead(self, *methods: Found, **more) -> str:
+    def lead(self, *methods: Row, **more) -> str:
         (text,) = re.findall(r'<p class="lead">(.*?)</p>', self.page(*methods, **more), re.DOTALL)
         return " ".join(Checked(f"<p>{text}</p>").text).strip()
 
-    def notes(self, *methods: Found, **more) -> str:
+    def notes(self, *methods: Row, **more) -> str:
         return Checked(self.page(*methods, **more)).words()
 
     @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_texts() -> None:
 
 
 def test_a_claim_says_of_whom_it_is_unless_it_is_of_all() -> None:
-    def claiming(title: str, *claims: str) -> Found:
+    def claiming(title: str, *claims: str) -> Row:
         return found(title.lower(), replace(hand_made(5.0), claims=claims), title=title)
 
     rows = [claiming(name, "Of all.", "Of most.") for name in "AB"] + [claiming("C", "Of all.", "Of one.")]

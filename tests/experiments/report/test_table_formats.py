@@ -303,7 +303,7 @@ def test_csv_gives_back_the_same_numbers(name: str):
         assert shown == [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, cell.retrain, cell.distance]
         noise = [number(read[k]) for k in ("floor_mean", "floor_largest", "floor_limit")]
         assert noise == [floor.mean, floor.largest, floor.limit]
-        assert (int(read["runs"]), int(read["planned"])) == (len(cell.seen), row.planned)
+        assert (int(read["runs"]), int(read["planned"])) == (len(cell.by_run), row.planned)
         assert number(read["steps"]) == row.costs["steps"]
         assert number(read["paper_mean"]) == (paper.mean if paper else None)
         assert (read["mark"] or None) == block.rankings[metric].marks.get(row.name)
@@ -345,8 +345,8 @@ def test_json_gives_back_the_same_numbers(name: str):
             for metric, cell in row.cells.items():
                 back = had["cells"][metric]
                 assert (back["mean"], back["std"], back["repeat_std"]) == (cell.mean, cell.std, cell.repeat_std)
-                assert [(s["seed"], s["repeat"], s["value"], s["low"]) for s in back["seen"]] == [
-                    (s.seed, s.repeat, s.value, s.low) for s in cell.seen
+                assert [(s["seed"], s["repeat"], s["value"], s["low"]) for s in back["by_run"]] == [
+                    (s.seed, s.repeat, s.value, s.low) for s in cell.by_run
                 ]
 
 
@@ -357,7 +357,7 @@ def test_json_holds_every_run_floor_verdict_and_reason():
     assert [r["judged"] for r in rows["mine"]["runs"]] == [True, False, True]
     assert rows["regun"]["runs"][0]["settings"] == {"lr": 0.1}
     assert rows["regun"]["verdict"] == "3 inside"
-    seen = rows["regun"]["cells"]["test_acc"]["seen"][0]
+    seen = rows["regun"]["cells"]["test_acc"]["by_run"][0]
     assert seen["retrain"] == 90.0
     assert (seen["gap"]["value"], seen["gap"]["floor_mean"], seen["gap"]["floor_largest"]) == (1.0, *FLOOR[:2])
     assert read["requests"][0]["rankings"]["test_acc"]["marks"] == {"regun": "best", "salun": "second"}

@@ -58,7 +58,7 @@ def test_outside_by_a_part_although_the_mean_is_small() -> None:
     assert not facts(inside, apart).outside_by_part
     (one,) = inside.runs
     by_part = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "outside")})
-    assert facts(replace(inside, runs=(replace(one, evaluation=by_part),)), apart).outside_by_part
+    assert facts(found("a", replace(one, evaluation=by_part)), apart).outside_by_part
     assert not facts(method("A", 4.0), apart).outside_by_part, "its mean is outside as well"
 
 

@@ -4,17 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from regun.auditing.predictions import FloatArray
 from regun.experiments.study.details import BINS
 from regun.experiments.study.results import Floor, Row
 from regun.render.figure_style import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
 from regun.render.numbers import fixed, shortened
-
-FloatArray = npt.NDArray[np.float64]
 
 SPLITS = {"forget": (ACCENT, "-"), "heldout": (COLOURS[1], (0, (4, 1.6))), "test": (INK, (0, (1.2, 1.3)))}
 """Colour and dashes of the three groups of examples whose confidence is shown."""
@@ -39,7 +37,7 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
         axes.tick_params(labelsize=11.5)
         axes.xaxis.label.set_fontsize(11.5)
         cells = [row.cells[gap] for row in rows]
-        values = [v for cell in cells for v in (cell.mean, *(one.value for one in cell.seen)) if math.isfinite(v)]
+        values = [v for cell in cells for v in (cell.mean, *(one.value for one in cell.by_run)) if math.isfinite(v)]
         logarithmic = _spans_decades(values, floor)
         if logarithmic:
             axes.set_xscale("log")
@@ -85,7 +83,7 @@ def _band(axes: Axes, floor: Floor | None) -> None:
 
 
 def _row(axes: Axes, place: int, row: Row, gap: str) -> None:
-    mean, runs = row.cells[gap].mean, [one.value for one in row.cells[gap].seen]
+    mean, runs = row.cells[gap].mean, [one.value for one in row.cells[gap].by_run]
     if not math.isfinite(mean):
         return
     method = row.kind == "method"

@@ -64,7 +64,7 @@ def summarize(block: Block) -> Summary:
         outside_by_part=noise is not None and any(cell.mean <= noise.limit for cell in beyond),
         no_power=tuple(row for row in block.rows if row.kind == "base" and row.verdicts.get("inconclusive")),
         most_visible=_most_visible(block),
-        unranked=tuple(row.title for row in block.methods if row.beside),
+        unranked=tuple(row.title for row in block.methods if row.unranked),
         over_forgetting={row.title: counts for row in block.methods if (counts := _over_forgetting(row))},
     )
 
@@ -126,8 +126,8 @@ def attack_label(name: str) -> str:
 
 def _compared(block: Block, columns: Iterable[str]) -> list[str]:
     """The columns with a distance to Retrain, where there are methods to compare."""
-    known = {name for row in block.rivals for name, cell in row.cells.items() if cell.distance is not None}
-    return [name for name in dict.fromkeys(columns) if name in known] if len(block.rivals) > 1 else []
+    known = {name for row in block.ranked_methods for name, cell in row.cells.items() if cell.distance is not None}
+    return [name for name in dict.fromkeys(columns) if name in known] if len(block.ranked_methods) > 1 else []
 
 
 def _most_visible(block: Block) -> dict[str, tuple[str, ...]]:
