@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regun.auditing import UNSEEN, VERDICTS, Exposed, Metric, Number, Verdict
+from regun.auditing import UNSEEN, VERDICTS, Estimate, Exposed, Metric, Verdict
 from regun.auditing.attack_results import number_name
 from regun.experiments.report import panels
 from regun.experiments.report.formats import FACTS, PACKAGE, notes
@@ -145,7 +145,7 @@ def _columns(results: Results, block: Block) -> list[str]:
     return [*unfinished([block]), *([VERDICT] if block.floors else []), *numbers, "steps", "seconds", SHARE]
 
 
-def _stays(block: Block) -> Iterator[tuple[Row, Number, Number, tuple[Exposed, ...]]]:
+def _stays(block: Block) -> Iterator[tuple[Row, Estimate, Estimate, tuple[Exposed, ...]]]:
     """Retained examples in the first run of every method: AUC before and after unlearning, and the most exposed."""
     for row in block.methods:
         found = next((run.evaluation for run in row.runs if run.evaluation is not None), None)
