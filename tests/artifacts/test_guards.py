@@ -186,7 +186,7 @@ def test_a_user_s_run_is_guarded_and_says_so_in_the_log(caplog) -> None:
     x, y = data.fetch(np.arange(120)).x, torch.from_numpy(data.labels)
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:90], y[20:90]), "heldout": (x[90:], y[90:])}
     with caplog.at_level(logging.INFO, "regun"):
-        outcome = regun.unlearn(mlp(), **sets, method="finetune", budget=Budget(steps=3))
+        outcome = regun.unlearn(mlp(), **sets, method="finetune", run=regun.RunOptions(budget=Budget(steps=3)))
     assert any("ran 3 steps" in sentence for sentence in outcome.warnings)
     assert any("Finetune: epoch 1 of" in message for message in caplog.messages)
 
@@ -196,7 +196,7 @@ def test_progress_is_shown_when_asked_for(capsys) -> None:
     x, y = data.fetch(np.arange(120)).x, torch.from_numpy(data.labels)
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:90], y[20:90])}
     for progress in (False, True):
-        regun.unlearn(mlp(), **sets, method="finetune", settings={"epochs": 2}, progress=progress)
+        regun.unlearn(mlp(), **sets, method="finetune", settings={"epochs": 2}, run=regun.RunOptions(progress=progress))
         shown = capsys.readouterr().err
         assert ("Finetune: epoch 2/2" in shown) == progress
 
