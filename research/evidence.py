@@ -187,7 +187,7 @@ Rule = Callable[[SplitPredictions, SplitPredictions, Sequence[SplitPredictions],
 
 
 def by_influence(after: SplitPredictions, before: SplitPredictions, outs: Sequence[SplitPredictions], seed: int) -> str:
-    return rule.influence(after, before, outs, seed=seed).answer
+    return rule.influence(after, before, outs, seed=seed).verdict
 
 
 def by_interval(after: SplitPredictions, before: SplitPredictions, outs: Sequence[SplitPredictions], seed: int) -> str:

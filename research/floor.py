@@ -66,7 +66,7 @@ def main() -> None:
                 found = rates(models, forget, shifts, MEMBERS[memory], args.repeats)
                 alarms += found.pop("by", Counter())
                 outside = [100 * found[kind]["outside"] / args.repeats for kind in ("retrained", "half left", "base")]
-                blind = 100 * found["base"]["cannot tell"] / args.repeats
+                blind = 100 * found["base"]["inconclusive"] / args.repeats
                 cells = [str(models), str(forget), str(shifts), memory, *(f"{v:.1f}" for v in (*outside, blind))]
                 print("| " + " | ".join(cells) + " |", flush=True)
     print(f"\n{args.repeats} repeats a row; what raised false alarms: {dict(alarms)}")

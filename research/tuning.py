@@ -29,7 +29,7 @@ from regun.experiments.search import Search, Space, Trial, search
 from regun.experiments.search.objectives import gap_score, reference_score
 from regun.experiments.search.proposals import Proposals, run_trials
 from regun.forget_spec import ForgetSpec
-from regun.methods import Choice, read_method
+from regun.methods import Choice, MethodSpec, get_method
 from regun.models import ModelSpec
 from regun.splits import make_splits, reserve
 from regun.training.job import Budget
@@ -110,7 +110,7 @@ class Ground:
 def one_seed(args: argparse.Namespace, seed: int) -> dict:
     ground, rows = Ground(args, seed), {}
     for name in args.methods:
-        method, start = read_method(name)
+        method, start = get_method(name), MethodSpec.parse(name).configure()
         row = {"default": {"values": {}, **ground.judge(method, start)}}
         for objective in ("reference", "gap"):
             tuned = search(ground.search(method, start, objective, args.trials), ground.store, CPU)
@@ -150,7 +150,7 @@ def show(args: argparse.Namespace, seeds: list[dict]) -> None:
 
 def surface(ground: Ground, name: str):
     """Gap RFVP over a grid of lr and a range, joined linearly along the range; its best and its median."""
-    method, start = read_method(name)
+    method, start = get_method(name), MethodSpec.parse(name).configure()
     space = Space.of(method, start, "resnet")
     (rate, rates), (other, span) = space.axes.items()
     assert isinstance(rates, Choice)
@@ -229,7 +229,7 @@ def compare_forms(args: argparse.Namespace) -> None:
     beyond, ranks = {name: [] for name in FORMS}, {name: [] for name in FORMS}
     settings = 0
     for name in (m for m in args.methods if m != "ssd"):
-        method, start = read_method(name)
+        method, start = get_method(name), MethodSpec.parse(name).configure()
         order = ground.search(method, start, "reference", 1)
         found = [f for f in (form_parts(ground, order, values) for values in grid(order.space)) if f]
         settings += len(found)

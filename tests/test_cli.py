@@ -268,7 +268,7 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
     assert [word.strip() for word in head.split("  ") if word] == [
         *("number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict")
     ]
-    assert any(f"Like a retrained model: {w.short.upper()} ({w.meaning})." in out for w in VERDICTS.values())
+    assert any(f"Like a retrained model: {name.upper()} ({text.meaning})." in out for name, text in VERDICTS.items())
     assert "Influence left: " in out
     report = parsed(run("audit", judged["unlearned"], *AUDIT, "--json", "--quiet"))
     assert report["models"] == {
@@ -276,7 +276,7 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
         "before": base,
         "retrain": judged["0"],
         "references": [judged["1"], judged["2"]],
-        "outs": [],
+        "out_models": [],
     }
     assert report["u_lira"] is None
 

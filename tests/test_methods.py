@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from regun.errors import RegunError, SettingsError
 from regun.methods import (
+    MethodSpec,
     amun,
     finetune,
     get_method,
@@ -16,7 +17,6 @@ from regun.methods import (
     method_names,
     neggrad,
     neggrad_plus,
-    read_method,
     regun,
     retrain,
     salun,
@@ -29,7 +29,7 @@ from regun.splits import Splits
 from regun.training.fit import fit
 from regun.training.gradients import fisher_by_batch, fisher_by_example, summed_gradient, top_mask
 from regun.training.job import Budget
-from regun.training.recipes import Recipe
+from regun.training.recipes import RECIPES, Recipe
 from regun.training.streams import one_pass, paired
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state, splits_of
 
@@ -613,7 +613,10 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
         "def unlearn(job, config):\n    for p in job.model.parameters(): p.data.mul_(config.shrink)\n    return Fitted()\n"
         "def bare(job):\n    'Do nothing.'\n"
     )
-    mine, config = read_method(f"{tmp_path / 'mine.py'},shrink=0.25")
+    spec = MethodSpec.parse("mine.py,shrink=0.25", tmp_path)
+    mine, config = spec.method, spec.configure()
+    assert mine.name == spec.location == f"{tmp_path / 'mine.py'}"
+    assert spec.label == "mine.py"
     job = job_for(mlp(), blobs())
     mine.unlearn(job, config)
     assert torch.equal(job.model[0].weight, mlp()[0].weight * 0.25)
@@ -622,6 +625,21 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
     bare = get_method(f"{tmp_path / 'mine.py'}:bare")
     assert bare.unlearn(job, bare.configure({})) is None
     assert get_method(lambda job: None).title == "<lambda>"
+
+
+def test_a_spec_is_parsed_once_and_written_back() -> None:
+    spec = MethodSpec.parse(" regun@teacher , w = 0.25,lr=0.1")
+    assert (spec.name, spec.preset, dict(spec.settings)) == ("regun", "teacher", {"w": "0.25", "lr": "0.1"})
+    assert MethodSpec.parse(spec.text) == spec == MethodSpec.parse(spec)
+    config = spec.configure(under={"w": 0.75, "epochs": 3})
+    assert (config.w, config.epochs, config.target) == (0.25, 3, "teacher"), "text over tuned over preset"
+    assert MethodSpec.parse("regun").configure("swin").optimizer == "adamw", "the family's preset"
+    assert MethodSpec.parse("regun@teacher").configure("swin").optimizer == "sgd", "the preset that is named"
+    assert MethodSpec.parse("retrain,lr=0.3").configure(recipe=RECIPES["digits"]).lr == 0.3
+    assert MethodSpec.parse("retrain").configure(recipe=RECIPES["digits"]).epochs == RECIPES["digits"].epochs
+    function = MethodSpec.parse(test_a_spec_is_parsed_once_and_written_back)
+    assert function.settings == {}
+    assert function.title == "test_a_spec_is_parsed_once_and_written_back"
 
 
 @pytest.mark.parametrize(
@@ -642,7 +660,7 @@ def test_methods_are_found_by_name_file_and_function(tmp_path) -> None:
 )
 def test_bad_methods_and_settings(text: str, message: str) -> None:
     with pytest.raises((RegunError, SettingsError)) as caught:
-        read_method(text)
+        MethodSpec.parse(text).configure()
     assert message in str(caught.value)
 
 

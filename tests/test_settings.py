@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expect import error
 from regun.errors import RegunError, SettingsError
 from regun.settings import bind, check, noun_of, parse_spec, read_json, read_toml, setting, to_json
 
@@ -224,35 +225,26 @@ def test_what_cannot_be_stored_is_refused() -> None:
         to_json(Free(math.inf))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a = 1 b", "study.toml is not valid TOML: Expected newline"),
-        ("a = " + "9" * 5000, "study.toml is not valid TOML: Exceeds the limit"),
-        ("a = " + "[" * 5000 + "]" * 5000, "study.toml is not valid TOML: it is nested too deeply."),
-        ("a = 1\na = 2", "study.toml is not valid TOML: Cannot overwrite a value"),
-    ],
-)
-def test_bad_toml_is_said_in_words(text: str, message: str) -> None:
-    with pytest.raises(RegunError) as caught:
+@pytest.mark.parametrize(("text", "name"), [("a = 1 b", "line"), ("a = 1\na = 2", "overwrite"), ("[a]\n[a]", "twice")])
+def test_bad_toml_names_its_source(text: str, name: str) -> None:
+    with error(RegunError, "study.toml", name):
         read_toml(text, "study.toml")
-    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "name"),
     [
-        ("[1, 2", "ids.json is not valid JSON: Expecting ',' delimiter"),
-        ("9" * 5000, "ids.json is not valid JSON: Exceeds the limit"),
-        ("[" * 100_000, "ids.json is not valid JSON: it is nested too deeply."),
-        ('{"a": NaN}', "ids.json is not valid JSON: NaN is not a number of JSON's."),
-        (b"\xff\xfe\xfd", "ids.json is not valid JSON: 'utf-"),
+        ("[1, 2", "line"),
+        ("[" * 100_000, "recursion"),
+        ('{"a": NaN}', "NaN"),
+        (b"\xff\xfe\xfd", "decode"),
+        ('{"ids": [1], "ids": [2]}', "'ids'"),
+        ('[{"b": {"a": 1, "c": 2, "a": 1}}]', "'a'"),
     ],
 )
-def test_bad_json_is_said_in_words(text: str | bytes, message: str) -> None:
-    with pytest.raises(RegunError) as caught:
+def test_bad_json_names_its_source(text: str | bytes, name: str) -> None:
+    with error(RegunError, "ids.json", name):
         read_json(text, "ids.json")
-    assert str(caught.value).startswith(message)
 
 
 def test_good_toml_and_json_are_read() -> None:

@@ -25,12 +25,12 @@ from regun.inputs import (
     unwrap,
     wrap_model,
 )
-from regun.methods import Method, Teacher, as_teacher, get_method
+from regun.methods import MethodSpec, Teacher, as_teacher
 from regun.predict import predict_each
 from regun.progress import ProgressLine
 from regun.relearning import relearn as relearn_models
 from regun.relearning import relearn_updates
-from regun.settings import bind, parse_spec, to_json
+from regun.settings import bind
 from regun.splits import Splits
 from regun.training.job import Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates, as_recipe
@@ -87,7 +87,7 @@ def unlearn(
         method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, seed=seed, inputs=inputs,
         run=run,
     )  # fmt: skip
-    outcome = unlearn_job(prepared.job, prepared.method, prepared.config, keep=run.keep, criterion=run.criterion)
+    outcome = unlearn_job(prepared.job, prepared.spec.method, prepared.config, keep=run.keep, criterion=run.criterion)
     return prepared.finish(outcome)
 
 
@@ -98,11 +98,9 @@ class PreparedJob:
     model: nn.Module
     """The user's model."""
     job: Job
-    method: Method
-    preset: str | None
+    spec: MethodSpec
+    """The method, its preset and the settings that the user has set."""
     config: Any
-    settings: Mapping[str, Any]
-    """The settings that the user has set."""
     warnings: tuple[str, ...]
     line: ProgressLine | None
 
@@ -138,10 +136,10 @@ def prepare_job(
     check_arguments(locals())
     checked = inspect_inputs({"model": model}, sources, inputs)
     check_finite_weights(model)
-    chosen, preset, settings = _parse_method(method, settings or {})
+    spec = MethodSpec.parse(method)
+    spec = replace(spec, settings={**spec.settings, **(settings or {})})
     trained_by = as_recipe(recipe) if recipe is not None else None
-    from_scratch = to_json(trained_by) if trained_by is not None and chosen.from_scratch and preset is None else None
-    config = chosen.configure(settings, preset, from_scratch)
+    chosen, config = spec.method, spec.configure(recipe=trained_by)
     if chosen.source is None:  # a user's own method may need no gradients
         check_trainable(checked.model, checked.batch)
     uses_heldout = chosen.needs_of(config).heldout
@@ -179,18 +177,7 @@ def prepare_job(
         rebuild=rebuild_wrapped if rebuild is not None else None,
         recipe=trained_by,
     )
-    return PreparedJob(model, job, chosen, preset, config, settings, warnings, line)
-
-
-def _parse_method(
-    method: str | Callable[..., Any], settings: Mapping[str, Any]
-) -> tuple[Method, str | None, Mapping[str, Any]]:
-    """Return a method with its preset and settings from text as on the command line: `regun@wide_retain,lr=0.02`."""
-    if not isinstance(method, str):
-        return get_method(method), None, settings
-    head, values = parse_spec(method)
-    name, _, preset = head.partition("@")
-    return get_method(name), preset or None, {**values, **settings}
+    return PreparedJob(model, job, spec, config, warnings, line)
 
 
 def audit(

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regun.errors import StoreError
+from regun.errors import RegunError, StoreError
+from regun.settings import read_json
 
 _PLAIN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"))
 _SEAL = b',\n "seal": "'
@@ -109,9 +110,9 @@ def unsealed(text: bytes) -> dict[str, Any]:
     if not body or text != body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}':
         raise ValueError("the seal does not fit")
     try:
-        found: dict[str, Any] = json.loads(text)  # a table: its last entry is the seal
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        found: dict[str, Any] = read_json(text, "a sealed file")  # a table: its last entry is the seal
+    except RegunError as error:
+        raise ValueError(str(error)) from None
     del found["seal"]
     return found
 

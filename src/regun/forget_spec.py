@@ -14,7 +14,6 @@ The first five need labels at most: `splits.make_splits` turns them into indices
 (`needs_model`): `artifacts.selection.resolve` turns them into a spec of ids.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.errors import SplitError, unknown
-from regun.settings import shown
+from regun.settings import read_json, shown
 
 _EXAMPLES = {
     "stratified": "stratified:0.1",
@@ -188,9 +187,9 @@ def _natural(text: str) -> int:
 def _read_ids(path: Path) -> list[int]:
     try:
         text = path.read_text()
-        items: list[Any] = json.loads(text) if text.lstrip().startswith("[") else text.split()
     except (OSError, ValueError) as fault:
         raise SplitError(f"cannot read the ids of {path}: {fault}. Give a text file with one id per line.") from None
+    items: list[Any] = read_json(text, str(path)) if text.lstrip().startswith("[") else text.split()
     bad = [i for i in items if not re.fullmatch("-?[0-9]{1,18}", str(i))]
     if bad:
         raise SplitError(f"{path} holds {shown(bad[0])}, which is not an id; ids are whole numbers, one per line.")

@@ -192,7 +192,7 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
-# ------------------------------------------------------------------------------------------------ what the model returns
+# ----------------------------------------------------------------------------------------------- what the model returns
 
 
 def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:

@@ -62,6 +62,15 @@ def located(name: str, folder: Path | str | None = None) -> str:
     return f"{(Path(folder or '.') / _expanded(file)).resolve()}{colon}{function}"
 
 
+def in_folder(name: str, folder: Path | str) -> str:
+    """`file.py` or `file.py:function` with a relative file looked for in `folder`; other names as they are."""
+    file, colon, function = name.rpartition(":") if ".py:" in name else (name, "", "")
+    path = Path(file).expanduser()
+    if not file.endswith(".py") or path.is_absolute():
+        return name
+    return f"{Path(folder) / path}{colon}{function}"
+
+
 @dataclass(frozen=True)
 class UserFunction:
     """A user's function and the settings it was given, read as its signature says."""

@@ -124,24 +124,20 @@ def to_json(settings: Settings) -> dict[str, Any]:
         ) from None
 
 
-def read_toml(text: str, where: str) -> dict[str, Any]:
-    """What TOML text says; `where` it stands is for the message."""
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """Parse TOML. Syntax errors and repeated keys raise a RegunError that names `source`."""
     try:
         return tomllib.loads(text)
-    except RecursionError:
-        raise RegunError(f"{where} is not valid TOML: it is nested too deeply.") from None
-    except ValueError as fault:  # also a number of more digits than Python reads
-        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+    except (ValueError, RecursionError) as error:
+        raise RegunError(f"{source} is not valid TOML: {error}.") from None
 
 
-def read_json(text: str | bytes, where: str) -> Any:
-    """What JSON text says; `where` it stands is for the message. NaN and Infinity are refused: JSON has none."""
+def read_json(text: str | bytes, source: str) -> Any:
+    """Parse JSON. Syntax errors, repeated keys, NaN and Infinity raise a RegunError that names `source`."""
     try:
-        return json.loads(text, parse_constant=_check_constant)
-    except RecursionError:
-        raise RegunError(f"{where} is not valid JSON: it is nested too deeply.") from None
-    except ValueError as fault:  # also a number of more digits than Python reads, and bytes that are no text
-        raise RegunError(f"{where} is not valid JSON: {fault}.") from None
+        return json.loads(text, parse_constant=_check_constant, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise RegunError(f"{source} is not valid JSON: {error}.") from None
 
 
 def shown(value: object) -> str:
@@ -160,7 +156,16 @@ def shown(value: object) -> str:
 
 
 def _check_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(repeated)} occurs more than once in one object; keep one")
+    return unique
 
 
 def _read(value: Any, hint: Any) -> Any:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from regun.errors import RegunError, unknown
 from regun.guards import Guard
 from regun.inputs import unwrap
-from regun.methods._registry import Method
+from regun.methods import Method
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted

@@ -98,7 +98,7 @@ def test_retrained_models_look_alike_and_the_base_remembers_more(world: World) -
     assert base.gaps["gap_rftp"].value > base.gaps["gap_rftp"].floor_mean
     assert base.verdict != "inside"  # a model that forgot nothing is never greeted
     assert base.influence is not None
-    assert base.influence.answer != "forgotten"
+    assert base.influence.verdict != "forgotten"
 
 
 def test_the_model_before_is_found_and_decides_the_key(world: World) -> None:
@@ -240,8 +240,8 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     assert "Influence left: " in shown.out
     found = call(capsys, "audit", world.base.key, *asked[:-2], "--out-models", "1", "--bootstrap", "20")
     assert found["influence"]["records"] == 1
-    assert found["influence"]["answer"] != "forgotten"
+    assert found["influence"]["verdict"] != "forgotten"
     assert [part["against"] for part in found["influence"]["parts"]] == ["unseen", "test", "heldout", "val"]
-    assert len(found["models"]["outs"]) == 1
+    assert len(found["models"]["out_models"]) == 1
     low, high = found["numbers"]["smia_auc"][1:]
     assert low == 0.0 or high == 100.0

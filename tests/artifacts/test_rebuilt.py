@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from expect import error
 from regun.artifacts import Store
 from regun.artifacts.setup import Setup
 from regun.artifacts.trainings import Training, find_retrained, train_model
@@ -83,6 +84,17 @@ def test_an_unlearning_comes_back_whole(world, more) -> None:
     assert back.inputs() == run.inputs() == made.inputs
     assert (back.budget, back.keep, back.config) == (run.budget, run.keep, run.config)
     assert unlearn_model(back, store, CPU, about={}).key == made.key
+
+
+@pytest.mark.parametrize("spec", ["{file}", "{file};lr=1", "{file}@x;lr=1", "{file}:unlearn;lr=1"])
+def test_code_that_a_setting_of_a_stored_run_names_is_not_run(world, tmp_path, spec: str) -> None:
+    store, _, data, *_, base, _ = world
+    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    method = {"name": "rum", "config": {"hard": spec.format(file=tmp_path / "theirs.py")}, "code": ""}
+    hostile = replace(base, manifest={**base.manifest, "inputs": {**base.inputs, "method": method}})
+    with error(RegunError, "--method", tmp_path / "theirs.py"):
+        Unlearning.of(hostile, data, store)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_is_no_such_run_is_refused(world) -> None:

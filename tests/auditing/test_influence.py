@@ -9,9 +9,9 @@ import pytest
 from worlds import World, from_odds, half_way, said
 
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
+from regun.auditing.gaps import Distances
 from regun.auditing.hardness import HardnessIndex, _drawn, _normal
 from regun.auditing.influence import influence
-from regun.auditing.verdict import Distances
 from regun.errors import AuditError
 
 Odds = Mapping[str, np.ndarray]
@@ -36,7 +36,7 @@ def answers(n: int, repeats: int, outs: int = 3, **more: float) -> dict[str, Cou
         if n > 1:
             kinds["half of the records"] = world.model(0.5)
         for kind, model in kinds.items():
-            answer = influence(model, said(base), never, seed=seed).answer
+            answer = influence(model, said(base), never, seed=seed).verdict
             found.setdefault(kind, Counter())[answer] += 1
     return found
 
@@ -56,12 +56,12 @@ def test_a_retrained_model_is_called_forgotten_once_there_are_enough_records():
     assert answers(40, 20)["retrained"]["forgotten"] >= 16
     few = answers(1, 20)
     assert few["retrained"]["forgotten"] < 10  # one record seldom says enough, and then nobody claims it does
-    assert few["retrained"]["cannot tell"] >= 8
+    assert few["retrained"]["inconclusive"] >= 8
 
 
 def test_a_member_that_is_no_surer_than_others_gives_no_power():
     found = answers(20, 10, member=-20.0)
-    assert all(count["cannot tell"] >= 9 for count in found.values())
+    assert all(count["inconclusive"] >= 9 for count in found.values())
 
 
 def test_below_what_unseen_records_get_is_over_forgotten():
@@ -69,7 +69,7 @@ def test_below_what_unseen_records_get_is_over_forgotten():
     never, base, low = world.models(3), world.model(1.0), world.odds()
     low["forget"] = low["forget"] - 3.0
     found = influence(said(low), base, never)
-    assert found.answer == "over-forgotten"
+    assert found.verdict == "over-forgotten"
     assert found.share.value < 0
     assert "less sure" in found.why
 
@@ -80,7 +80,7 @@ def test_an_unchanged_model_has_all_of_the_influence_left():
     found = influence(base, base, world.models(2))
     assert found.share.value == pytest.approx(100.0)
     assert [part.share.value for part in found.parts] == pytest.approx([100.0] * 4)
-    assert (found.answer, found.halved, found.records, found.out_models) == ("remembered", 0, 30, 2)
+    assert (found.verdict, found.halved, found.records, found.out_models) == ("remembered", 0, 30, 2)
     assert found.p("before") == found.p("after") < 0.05
     assert found.known
 
@@ -110,12 +110,12 @@ def test_every_unseen_set_is_judged_and_any_of_them_can_say_no():
     found = influence(said(cheat), base, never)
     by_set = {part.against: part for part in found.parts}
     assert list(by_set) == ["unseen", "test", "heldout", "val"]
-    assert by_set["test"].answer != "remembered"
-    assert by_set["val"].answer == "remembered"
-    assert found.answer == "remembered"
+    assert by_set["test"].verdict != "remembered"
+    assert by_set["val"].verdict == "remembered"
+    assert found.verdict == "remembered"
     alone = influence(said(cheat), base, never, unseen=["test"])
     assert [part.against for part in alone.parts] == ["test"]
-    assert alone.answer != "remembered"
+    assert alone.verdict != "remembered"
 
 
 def test_a_model_half_way_in_its_outputs_never_halves_a_confidence():
@@ -123,7 +123,7 @@ def test_a_model_half_way_in_its_outputs_never_halves_a_confidence():
     base, again = world.odds(1.0), world.odds()
     half = influence(half_way(base, again), said(base), world.models(3))
     assert half.halved == 0
-    assert half.answer != "forgotten"
+    assert half.verdict != "forgotten"
     assert influence(said(again), said(base), world.models(3)).halved > 20
 
 
@@ -150,7 +150,7 @@ def test_one_out_model_one_record_and_classes_that_are_missing():
 def test_answers_that_round_to_certainty_and_tiny_sets_are_no_trouble():
     certain = {name: from_odds(np.full(size, 1e5)) for name, size in {"forget": 3, "test": 50, "val": 5}.items()}
     found = influence(certain, certain, [certain])
-    assert found.answer == "cannot tell"
+    assert found.verdict == "inconclusive"
     assert "Already the model before unlearning" in found.why
     assert {part.against: part.unseen for part in found.parts} == {"unseen": 55, "test": 50}  # 5 alone say nothing
     text = json.dumps(found.to_json(), allow_nan=False)
@@ -161,7 +161,7 @@ def test_where_too_few_records_are_unseen_nothing_was_measured_and_that_is_said(
     world = World(0, 40, unseen={"test": 12, "val": 7})
     never, base = world.models(3), world.model(1.0)
     found = influence(base, base, never)
-    assert (found.answer, found.parts, found.known) == ("cannot tell", (), False)
+    assert (found.verdict, found.parts, found.known) == ("inconclusive", (), False)
     assert found.p("before") is found.p("after") is None
     needed = "It takes at least 20 unseen records to judge the 40 forgotten records by; "
     assert found.why == f"{needed}test, val together have 19, so nothing can be told."
@@ -202,14 +202,14 @@ def test_shares_are_said_as_people_say_them():
     for seed in range(6):
         found = influence(said(world.odds()), base, never, seed=seed)
         assert "-" not in found.why.split("(p =")[0].replace("half-way", "")
-        if found.answer == "forgotten" and found.share.value <= 0:
+        if found.verdict == "forgotten" and found.share.value <= 0:
             assert found.why.startswith("None of the influence of the 40 forgotten records is left, at most ")
 
 
 def test_large_sets_take_seconds_and_little_memory():
     world = World(5, 20_000, retain=10, unseen={"test": 200_000})
     found = influence(world.model(), world.model(1.0), world.models(1))
-    assert found.answer == "forgotten"
+    assert found.verdict == "forgotten"
     assert abs(found.share.value) < 2
 
 

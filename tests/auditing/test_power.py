@@ -8,8 +8,8 @@ from worlds import World, said
 
 from regun.auditing import VERDICTS, Evaluation, Predictions, evaluate
 from regun.auditing.estimates import Metric
+from regun.auditing.gaps import INFLUENCE, parts_of
 from regun.auditing.metrics import BUILT_IN
-from regun.auditing.verdict import INFLUENCE, parts_of
 
 JUDGED = {"attacks": ["smia", "rmia"], "bootstrap": 0}
 
@@ -31,10 +31,10 @@ def test_the_untouched_base_meets_the_old_rule_and_no_verdict_calls_it_inside():
         auc = found.numbers["smia_auc"]
         met += auc.low <= 50 <= auc.high
         verdicts[found.verdict] += 1
-        answers[found.influence.answer if found.influence else ""] += 1
+        answers[found.influence.verdict if found.influence else ""] += 1
     assert met >= 12  # accepted, by the rule of old
     assert verdicts["inside"] == 0
-    assert verdicts["cannot tell"] + verdicts["outside"] == 20
+    assert verdicts["inconclusive"] + verdicts["outside"] == 20
     assert answers["forgotten"] == 0
 
 
@@ -47,7 +47,7 @@ def test_a_base_that_nothing_tells_from_retrained_models_is_not_greeted():
         found[judged(world, base, base).verdict] += 1
         found[judged(world, world.model(), base).verdict] += 1
     assert found["inside"] <= 1
-    assert found["cannot tell"] >= 16
+    assert found["inconclusive"] >= 16
 
 
 @pytest.mark.parametrize("judges", [3, 5])
@@ -105,7 +105,7 @@ def test_every_unseen_set_is_looked_at():
     auc = found.numbers["smia_auc"]
     assert auc.low <= 50 <= auc.high
     assert found.influence is not None
-    assert found.influence.answer == "remembered"
+    assert found.influence.verdict == "remembered"
     assert any("tells them apart" in text and "against val" in text for text in found.findings)
     assert "rmia_auc_val" in parts_of(BUILT_IN["gap_rftp"], ("test", "val"))
     assert "rmia_auc_heldout" not in parts_of(BUILT_IN["gap_rftp"], ("test", "val"))  # a method trained towards it
@@ -119,7 +119,7 @@ def test_without_the_model_before_nothing_is_called_inside_but_utility():
     found = evaluate(world.model(), retrain, references, **JUDGED)
     verdicts = {name: gap.verdict for name, gap in found.gaps.items() if gap.verdict is not None}
     utility = {name for name, metric in BUILT_IN.items() if metric.utility}
-    assert {verdicts[name] for name in verdicts if name not in utility} <= {"cannot tell", "outside"}
+    assert {verdicts[name] for name in verdicts if name not in utility} <= {"inconclusive", "outside"}
     assert verdicts["test_acc"] == "inside"
     assert (found.influence, found.before) == (None, {})
 
@@ -143,7 +143,7 @@ def test_short_trainings_serve_where_no_retrained_model_does():
     base, after, outs = world.model(1.0), world.model(), world.models(2)
     found = evaluate(after, before=base, outs=outs, bootstrap=0)
     assert found.influence is not None
-    assert (found.influence.answer, found.influence.out_models) == ("forgotten", 2)
+    assert (found.influence.verdict, found.influence.out_models) == ("forgotten", 2)
     assert found.numbers["influence_left"] == found.influence.share
     assert found.verdict is None
     with_both = evaluate(after, world.model(), before=base, outs=outs, bootstrap=0)

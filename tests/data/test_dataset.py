@@ -11,7 +11,6 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Batch, Examples
-from regun.data.overlap import check_overlap
 from regun.data.sources import as_examples
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined, Selected
@@ -433,12 +432,6 @@ def test_examples_of_one_s_own_are_taken_as_they_are() -> None:
     looks = type("Looks", (), {"labels": [0], "num_classes": 1, "fetch": None, "stream": None})()
     with pytest.raises(DataError, match=r"forget is a Looks, .*inherit from regun.data.Examples"):
         as_examples(looks, 3, "forget")
-
-
-def test_the_same_examples_in_two_sets_are_found_to_overlap() -> None:
-    both = blobs(9)
-    with pytest.raises(DataError, match=r"forget and retain share 9 examples .by position in the same data set"):
-        check_overlap({"forget": both, "retain": both}, {"forget": both, "retain": both}, None, False)
 
 
 def test_every_kind_is_keyed_by_its_code_and_by_what_it_is_made_of() -> None:

@@ -15,7 +15,7 @@ import regun
 
 SIZES = {"train": 160, "heldout": 60, "val": 60, "test": 60}
 EASY = "val_drop<=100"
-"""A rule that every model meets, and that says nothing about forgetting: its answer is "cannot tell"."""
+"""A rule that every model meets, and that says nothing about forgetting: its answer is "inconclusive"."""
 QUICK = "regun,epochs=1,batch_size=16,lr=0.001"
 
 

@@ -150,7 +150,7 @@ def test_on_known_truth_the_default_rule_is_right_or_says_that_it_cannot_tell(tm
     wanted = ids()[40 : 40 + records]
     for method, status in ((HALVE, "rejected"), (ERASE, "accepted")):
         done = run(tmp_path / status, wanted, method=method, **MEMORY)
-        assert done.status in {status, "cannot tell" if records == 1 else status}
+        assert done.status in {status, "inconclusive" if records == 1 else status}
 
 
 @pytest.mark.parametrize("records", [2, 3, 5, 10, 20])
@@ -175,22 +175,22 @@ def test_what_cannot_be_told_is_not_accepted_and_changes_nothing(tmp_path: Path)
         ((Options(out_models=0, bootstrap=20), "out_models=0"), (Options(accept=EASY, bootstrap=20), "no condition")), 1
     ):
         done = run(tmp_path, ids()[:5], options, method=ERASE, **MEMORY)
-        assert (done.status, done.accepted, done.plan.number) == ("cannot tell", False, number)
+        assert (done.status, done.accepted, done.plan.number) == ("inconclusive", False, number)
         assert why in next(one["why"] for one in done.receipt["acceptance"]["findings"] if one["answer"] != "passed")
         assert "the tests cannot tell whether the model made on " in done.receipt["letter"]["text"]
-        assert "cannot tell" in (tmp_path / f"requests/{number:04d}/receipt.html").read_text()
+        assert "inconclusive" in (tmp_path / f"requests/{number:04d}/receipt.html").read_text()
     done = run(tmp_path, ids()[:5], method=ERASE, **MEMORY)
     assert (done.status, done.plan.number) == ("accepted", 3)
     assert done.receipt["model"]["before"] == done.receipt["model"]["base"], "it starts from the model that stayed"
-    assert done.receipt["request"]["tried_before"] == {"cannot tell": 2}
-    assert [line.status for line in history(tmp_path)] == ["cannot tell", "cannot tell", "accepted"]
+    assert done.receipt["request"]["tried_before"] == {"inconclusive": 2}
+    assert [line.status for line in history(tmp_path)] == ["inconclusive", "inconclusive", "accepted"]
     assert fine(tmp_path, **MEMORY)
 
 
 def test_what_cannot_be_told_is_taken_if_the_operator_says_so_and_that_is_written(tmp_path: Path) -> None:
     done = run(tmp_path, ids()[:5], Options(out_models=0, accept_untestable=True, bootstrap=20), method=ERASE, **MEMORY)
     assert (done.status, done.accepted) == ("accepted untestable", True)
-    assert done.receipt["acceptance"]["answer"] == "cannot tell"
+    assert done.receipt["acceptance"]["answer"] == "inconclusive"
     assert "accepted, untestable" in (tmp_path / "requests/0001/receipt.html").read_text()
     assert "The operator has decided to take the changed model all the same" in done.receipt["letter"]["text"]
     (line,) = history(tmp_path)
@@ -212,7 +212,7 @@ def test_the_fallback_is_tried_where_nobody_can_tell(tmp_path: Path) -> None:
     options = Options(accept=EASY, fallback="retrain,epochs=1", bootstrap=20)
     given = project(method=QUICK, **SHORT)
     done = regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path, options, on_note=notes.append)
-    assert [one["answer"] for one in done.receipt["method"]["attempts"]] == ["cannot tell", "accepted"]
+    assert [one["answer"] for one in done.receipt["method"]["attempts"]] == ["inconclusive", "accepted"]
     assert "cannot be told to have forgotten ((forgetting): no condition" in notes[0]
     settled = Options(accept=EASY, fallback="retrain,epochs=1", accept_untestable=True, bootstrap=20)
     assert len(run(tmp_path / "b", ids()[:5], settled, method=QUICK).receipt["method"]["attempts"]) == 1
@@ -390,8 +390,8 @@ def test_a_model_that_cannot_be_made_anew_cannot_be_judged_and_that_is_said(tmp_
         on_plan=lambda r: plans.append(r.judging),
     )
     assert plans[0].startswith("no models that never saw the records: the model cannot make fresh weights")
-    assert done.status == "cannot tell"
-    (why,) = [one["why"] for one in done.receipt["acceptance"]["findings"] if one["answer"] == "cannot tell"]
+    assert done.status == "inconclusive"
+    (why,) = [one["why"] for one in done.receipt["acceptance"]["findings"] if one["answer"] == "inconclusive"]
     assert "give rebuild=a function that returns a new, untrained model" in why
 
 
@@ -413,7 +413,7 @@ def test_no_out_models_are_trained_for_a_model_that_is_trained_anew(tmp_path: Pa
 
 def test_out_models_that_break_off_cannot_tell(tmp_path: Path) -> None:
     done = run(tmp_path, ids()[:5], method=QUICK, retrain={"epochs": 4, "lr": 1e30, "batch_size": 16})
-    assert done.status == "cannot tell"
+    assert done.status == "inconclusive"
     assert "the training of a model without the records stopped" in done.receipt["audit"]["outs"]["why"]
 
 

@@ -173,13 +173,13 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     quick = ("--method", QUICK, "--bootstrap", "50")
     code, said, _ = run(*forget(request_file, tmp_path / "untold", *quick, "--accept", EASY))
     assert code == 4
-    assert "CANNOT TELL (forgetting): no condition of the rule is about forgetting\n" in said
-    assert "CANNOT TELL whether request 1 has worked; its model is kept apart, the one before it stays current" in said
+    assert "INCONCLUSIVE (forgetting): no condition of the rule is about forgetting\n" in said
+    assert "INCONCLUSIVE: request 1 has no evidence; its model is kept apart, the one before it stays current" in said
     assert "--fallback retrain trains anew without the records" in said
-    assert [line.status for line in history(tmp_path / "untold")] == ["cannot tell"]
+    assert [line.status for line in history(tmp_path / "untold")] == ["inconclusive"]
     code, said, _ = run(*forget(request_file, out, *quick, "--accept", "val_drop<-100"))
     assert code == 1
-    assert "NOT MET     val_drop<-100: " in said
+    assert "NOT MET      val_drop<-100: " in said
     assert "REJECTED: request 1 failed; its model is kept apart, the one before it stays current\n" in said
     assert "\n--fallback retrain trains anew without the records, by the project's retrain=...; or try other" in said
     code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY, "--accept-untestable"))
@@ -207,7 +207,7 @@ def test_copies_are_named_before_and_after_and_nothing_passes_by_construction(
     assert (code, json.loads(out)["copies"]) == (0, ["copy"])
     code, out, errors = run(*request, "--accept", f"forgotten, {EASY}", "--bootstrap", "20")
     assert (code, held in errors) == (4, True)
-    assert "CANNOT TELL forgotten: trained anew without these records, but on 1 identical one under other ids" in out
+    assert "INCONCLUSIVE forgotten: trained anew without these records, but on 1 identical one under other ids" in out
     assert "warning     train holds 1 copy of forgotten records under other ids (the first: 'copy')" in out
     assert "\nadd the ids of the copies (see the warning) to the request, or take them out of train" in out
     assert "retraining takes 3,200 samples: that is short, so the model is trained anew" in errors

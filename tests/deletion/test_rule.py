@@ -26,7 +26,7 @@ FACTS = Facts(
 
 def left(answer: str) -> Influence:
     return Influence(
-        answer=answer,
+        verdict=answer,
         share=Number(10.0, -5.0, 25.0),
         records=12,
         out_models=2,
@@ -44,8 +44,8 @@ def left(answer: str) -> Influence:
         ("smia_auc~56.1", "failed"),
         ("smia_auc<52", "failed"),
         ("smia_auc<=52", "passed"),
-        ("smia_auc>51.9", "cannot tell"),
-        ("smia_auc<101", "cannot tell"),
+        ("smia_auc>51.9", "inconclusive"),
+        ("smia_auc<101", "inconclusive"),
         ("smia_auc>=52.1", "failed"),
         ("smia_auc~retrain", "failed"),
         ("smia_auc<=floor", "failed"),
@@ -60,7 +60,7 @@ def test_conditions(text: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "answer"), [("outside", "failed"), ("cannot tell", "passed"), ("inside", "passed")]
+    ("verdict", "answer"), [("outside", "failed"), ("inconclusive", "passed"), ("inside", "passed")]
 )
 def test_a_gap_within_the_noise_fails_if_its_worst_part_is_not(verdict: str, answer: str) -> None:
     """The mean of four small distances hides a large one."""
@@ -89,10 +89,10 @@ def test_what_the_model_before_met_too_is_no_evidence(text: str) -> None:
     gaps = {"smia_auc": Gap(1.0, 1.0, 2.0, 3.0)}
     same = Facts(FACTS.numbers, FACTS.retrain, gaps)
     (found,) = read_rule(text).judge({"all": Facts(FACTS.numbers, FACTS.retrain, gaps, before=same)})
-    assert found.answer == "cannot tell"
+    assert found.answer == "inconclusive"
     assert "but the model before unlearning meets it too" in found.why
     (alone,) = read_rule(text).judge({"all": same})
-    assert alone.answer == "cannot tell"
+    assert alone.answer == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ def test_what_the_model_before_met_too_is_no_evidence(text: str) -> None:
         ("forgotten", "passed"),
         ("remembered", "failed"),
         ("over-forgotten", "failed"),
-        ("cannot tell", "cannot tell"),
+        ("inconclusive", "inconclusive"),
     ],
 )
 def test_forgotten_is_what_the_influence_says(said: str, answer: str) -> None:
     (found,) = read_rule("forgotten").judge({"all": Facts({}, {}, {}, left(said))})
     assert (found.condition, found.answer, found.why) == ("forgotten", answer, f"it is {said}.")
     (none,) = read_rule("forgotten").judge({"all": Facts({}, {}, {}, "there is no model")})
-    assert (none.answer, none.why) == ("cannot tell", "there is no model")
+    assert (none.answer, none.why) == ("inconclusive", "there is no model")
 
 
 def test_a_rule_that_does_not_ask_for_forgetting_cannot_tell() -> None:
     found = read_rule("val_drop<1").judge({"all": FACTS})
     assert found[0] == NO_EVIDENCE
-    assert verdict(found) == "cannot tell"
+    assert verdict(found) == "inconclusive"
     assert verdict(read_rule("val_drop<-1").judge({"all": FACTS})) == "rejected"
 
 
@@ -124,10 +124,10 @@ def test_accuracy_lost_and_gained_is_said_in_points() -> None:
         assert (found.answer, found.why) == ("passed", said)
 
 
-@pytest.mark.parametrize("answers", list(product(("passed", "failed", "cannot tell"), repeat=3)))
+@pytest.mark.parametrize("answers", list(product(("passed", "failed", "inconclusive"), repeat=3)))
 def test_the_verdict_is_that_of_the_worst_answer(answers: tuple[str, ...]) -> None:
-    worst = max(answers, key=("passed", "cannot tell", "failed").index)
-    expected = {"passed": "accepted", "cannot tell": "cannot tell", "failed": "rejected"}[worst]
+    worst = max(answers, key=("passed", "inconclusive", "failed").index)
+    expected = {"passed": "accepted", "inconclusive": "inconclusive", "failed": "rejected"}[worst]
     assert verdict(Finding("x", "all", answer, "") for answer in answers) == expected
 
 

@@ -213,11 +213,12 @@ def test_a_receipt_that_points_outside_its_folder_is_refused(out: Path, name: st
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it cannot be read as JSON"),
-        (b"[1]", "it cannot be read as JSON"),
+        (b'{"kind": NaN}', "NaN"),
+        (b"", "not valid JSON"),
+        (b"[1]", "no JSON object"),
         (b"{}", "is not a regun receipt of format 1"),
         (b'{"kind": "regun deletion receipt", "format": 1}', "lacks request, model"),
-        (b"[" * 100_000, "it cannot be read as JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b" " * 64_000_001, "has more than 64,000,000 bytes"),
     ],
 )
@@ -404,7 +405,7 @@ def test_records_that_are_gone_cannot_be_audited_again(out: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"', "[" * 900 + "]" * 900])
+@pytest.mark.parametrize("value", ["1e999", '"\\ud800"', "[" * 900 + "]" * 900])
 @pytest.mark.parametrize("section", ["request", "model", "audit", "limits"])
 def test_values_that_cannot_be_digested_are_named(out: Path, section: str, value: str, number: int) -> None:
     text = receipt(out, number).read_text()
@@ -449,7 +450,7 @@ def test_a_status_that_regun_does_not_give_is_named(out: Path) -> None:
         regun.forget(project(method=QUICK), regun.deletion_request(ids()[60:62]), out, options(None))
 
 
-@pytest.mark.parametrize("status", ["rejected", "cannot tell"])
+@pytest.mark.parametrize("status", ["rejected", "inconclusive"])
 def test_a_model_that_was_not_accepted_is_not_what_the_next_request_may_start_from(out: Path, status: str) -> None:
     forged(out, 1, status)
     assert any("does not start from the model that was current then" in one for one in wrong(verify_folder(out)))
@@ -467,11 +468,11 @@ def test_nobody_can_accept_a_model_that_was_not_changed(tmp_path: Path) -> None:
 
 def test_cannot_tell_is_not_accepted_however_the_receipt_is_sealed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert regun.forget(project(method=QUICK, accept=EASY), regun.deletion_request(FIRST), out).status == "cannot tell"
+    assert regun.forget(project(method=QUICK, accept=EASY), regun.deletion_request(FIRST), out).status == "inconclusive"
     assert wrong(verify_audit(receipt(out, 1), project(), Pseudonyms())) == []
     forged(out, 1, "accepted")
     (fault,) = wrong(verify_audit(receipt(out, 1), project(), Pseudonyms()))
-    assert fault == "acceptance: the verdict comes out otherwise: cannot tell, not accepted"
+    assert fault == "acceptance: the verdict comes out otherwise: inconclusive, not accepted"
 
 
 def test_a_receipt_that_leaves_out_an_unseen_set_is_found(out: Path) -> None:

@@ -9,7 +9,7 @@ from trials import RIVALS, one_forgotten, run
 
 from regun.data.tensors import TensorExamples
 from regun.errors import RegunError
-from regun.methods import get_method, method_names
+from regun.methods import MethodSpec, get_method, method_names
 from regun.methods._fresh_weights import reset
 from regun.models import ModelSpec, build_model
 from regun.training.job import Budget
@@ -51,10 +51,10 @@ REFUSED = {
 }
 
 
-def settings_of(text: str) -> tuple[str, dict[str, str]]:
-    name, *pairs = text.split(",")
-    recipe = {"epochs": "2", "lr": "0.01"} if name == "retrain" else {}
-    return name, recipe | dict(p.split("=") for p in pairs)
+def settings_of(text: str) -> tuple[str, str | None, dict[str, str]]:
+    spec = MethodSpec.parse(text)
+    recipe = {"epochs": "2", "lr": "0.01"} if spec.name == "retrain" else {}
+    return spec.name, spec.preset, {**recipe, **spec.settings}
 
 
 FORCED = {"ssd": {"alpha": 0.0, "dampening": 0.5}, "amun": {"epsilon": 2.0}}  # so that something moves
@@ -64,8 +64,7 @@ EVERYWHERE = [(t, kind) for t in VARIANTS[1:] for kind in KINDS]  # the others o
 
 @pytest.mark.parametrize(("text", "kind"), [*EVERYWHERE, *((name, "tabular") for name in RIVALS)])
 def test_every_method_on_every_kind_of_model(text: str, kind: str) -> None:
-    spec, values = settings_of(text)
-    name, _, preset = spec.partition("@")
+    name, preset, values = settings_of(text)
     if (name, kind) in REFUSED:
         model, examples = KINDS[kind]()
         with pytest.raises(RegunError, match=REFUSED[name, kind]):
@@ -95,8 +94,7 @@ def test_every_method_on_every_kind_of_model(text: str, kind: str) -> None:
 
 @pytest.mark.parametrize("text", [*method_names(), *VARIANTS, "msg,linear=true"])
 def test_frozen_weights_stay_as_they_are(text: str) -> None:
-    spec, values = settings_of(text)
-    name, _, preset = spec.partition("@")
+    name, preset, values = settings_of(text)
     model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), *conv_net(channels=4))
     model[0].requires_grad_(False)
     model[1].requires_grad_(False)
@@ -117,8 +115,7 @@ def test_frozen_weights_stay_as_they_are(text: str) -> None:
 
 @pytest.mark.parametrize("text", [*method_names(), "regun@teacher", "msg,linear=true", "amun,train_on=weighted"])
 def test_one_forgotten_example_with_batchnorm(text: str) -> None:
-    spec, values = settings_of(text)
-    name, _, preset = spec.partition("@")
+    name, preset, values = settings_of(text)
     examples, model = (images(), conv_net()) if text in ("ct", "msg") else (blobs(), mlp())
     short = {"epochs": 1} if "epochs" in vars(get_method(name).config()) else {}
     splits = one_forgotten(splits_of(examples))
@@ -129,8 +126,7 @@ def test_one_forgotten_example_with_batchnorm(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["regun@teacher", "regun@teacher_shrink", "sfron,beta=0.5", "rum,easy=regun@teacher"])
 def test_the_planned_work_of_variants_is_the_work_done(text: str) -> None:
-    spec, values = settings_of(text)
-    name, _, preset = spec.partition("@")
+    name, preset, values = settings_of(text)
     method = get_method(name)
     config = method.configure({**values, "batch_size": 10, "epochs": 2}, preset or None)
     job = job_for(mlp(), blobs())

@@ -7,7 +7,7 @@ from torch import nn
 from trials import Watched, plain_net, run
 
 from regun.errors import RegunError, SettingsError
-from regun.methods import get_method, read_method, rum
+from regun.methods import MethodSpec, get_method, rum
 from regun.splits import Splits
 from regun.training.job import Budget
 from toys import blobs, conv_net, images, job_for, mlp, same_state
@@ -63,7 +63,8 @@ def test_confidences_that_round_to_1_or_0_still_have_an_order() -> None:
 def test_one_method_on_both_parts_is_that_method_twice(text: str) -> None:
     both, fitted = run("rum", mlp(), easy=text, hard=text, share=0.4, **QUICK)
     by_hand = job_for(mlp(), blobs())
-    method, own = read_method(text.replace(";", ","))
+    spec = MethodSpec.parse(text.replace(";", ","))
+    method, own = spec.method, spec.configure()
     own = method.configure({**method.describe(own)["config"], **QUICK})
     parts = rum.split(by_hand, rum.Config(share=0.4))
     for name, rows in zip(("easy", "hard"), parts, strict=True):

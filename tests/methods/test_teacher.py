@@ -9,7 +9,7 @@ from torch.nn import functional
 from trials import Watched, ce, gradient, plain_net, run
 
 from regun.errors import DivergedError, RegunError, SettingsError
-from regun.methods import Work, get_method, read_method, regun
+from regun.methods import MethodSpec, Work, get_method, regun
 from regun.methods._fresh_weights import fresh_model, shrink_towards
 from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teachers
 from regun.training.forward import eval_logits
@@ -186,11 +186,11 @@ def test_a_start_shrunk_all_the_way_knows_nothing_of_the_base() -> None:
 
 
 def test_presets_and_needs() -> None:
-    method, config = read_method("regun@teacher")
+    method, config = get_method("regun"), MethodSpec.parse("regun@teacher").configure()
     assert (config.batch_size, config.retain_batch, config.w, config.lr) == (16, 64, 0.5, 0.05)
     assert (config.schedule, config.nesterov, config.weight_decay, config.teacher_share) == ("cosine", True, 5e-4, 0.25)
     assert config.shrink == 0
-    assert read_method("regun@teacher_shrink")[1].shrink == 0.5
+    assert MethodSpec.parse("regun@teacher_shrink").configure().shrink == 0.5
     assert not method.needs_of(config).heldout
     assert method.needs_of(config).fresh_model
     assert method.needs_of(regun.Config()).heldout

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 import regun.methods._registry as catalogue
+from expect import error
 from regun.cli import main
 from regun.errors import SettingsError
 from regun.experiments.search.settings_file import read_settings
 from regun.experiments.study.parse import parse_study
-from regun.methods import get_method, read_method, tuned_files
+from regun.methods import MethodSpec, get_method, tuned_files
 
 SHIPPED = """
 [settings."0.1"."regun,batch_size=32"]
@@ -37,16 +38,16 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("shipped")
 def test_searched_settings_are_presets_named_by_data_and_percent(capsys: pytest.CaptureFixture[str]) -> None:
-    _, config = read_method("regun@photos-10,w=0.75")
+    config = MethodSpec.parse("regun@photos-10,w=0.75").configure()
     assert (config.lr, config.w, config.batch_size, config.target) == (0.05, 0.75, 32, "reference")
-    _, taught = read_method("regun@photos-10-teacher")
+    taught = MethodSpec.parse("regun@photos-10-teacher").configure()
     assert (taught.lr, taught.target, taught.schedule) == (0.1, "teacher", "cosine")
     assert "photos-0.5" in get_method("finetune").presets
     assert not any("photos" in name for name in get_method("ssd").presets)
     assert main(["methods", "finetune"]) == 0
     assert "preset finetune@photos-0.5: lr=0.02" in capsys.readouterr().out
-    with pytest.raises(SettingsError, match="preset of finetune 'photos-10'"):
-        read_method("finetune@photos-10")
+    with error(SettingsError, "finetune", "photos-10"):
+        MethodSpec.parse("finetune@photos-10").configure()
 
 
 @pytest.mark.usefixtures("shipped")
@@ -63,6 +64,6 @@ def test_every_file_that_ships_gives_presets(name: str, capsys: pytest.CaptureFi
     found = read_settings(tuned_files()[name])
     assert found
     for text in {spec for blocks in found.values() for spec in blocks}:
-        assert main(["methods", text.partition(",")[0].partition("@")[0], "--json"]) == 0
+        assert main(["methods", MethodSpec.parse(text).name, "--json"]) == 0
         presets = json.loads(capsys.readouterr().out)[0]["presets"]
         assert any(preset.startswith(f"{name}-") for preset in presets)

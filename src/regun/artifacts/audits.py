@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from regun.artifacts import Artifact, Made, Slot, Store
+from regun.artifacts.out_models import OutPredictions
 from regun.artifacts.trainings import answers_by, load_model
 from regun.auditing import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
 from regun.auditing.predictions import UNSEEN, Predictions
@@ -32,7 +33,7 @@ class Audit:
     before: Artifact | None = None
     retrain: Artifact | None = None
     references: tuple[Artifact, ...] = ()
-    outs: tuple[Artifact, ...] = ()
+    out_models: tuple[OutPredictions, ...] = ()
     attacks: tuple[str, ...] | None = None
     metrics: tuple[str, ...] = ()
     bootstrap: int = 1000
@@ -43,7 +44,7 @@ class Audit:
         return {
             "target": answers_by(self.target),
             "before": answers_by(self.before) if self.before else None,
-            "outs": [answers_by(out) for out in self.outs],
+            "out_models": [out.key for out in self.out_models],
             "judged": list(self.judged),
             **self.floor_inputs(),
             "bootstrap": self.bootstrap,
@@ -94,7 +95,7 @@ def audit_model(audit: Audit, store: Store, device: Device = "cpu") -> Evaluatio
             said(audit.retrain) if audit.retrain else None,
             [said(reference) for reference in audit.references],
             before=said(audit.before) if audit.before else None,
-            outs=[said(out) for out in audit.outs],
+            outs=[out.predictions for out in audit.out_models],
             unseen=audit.judged,
             attacks=audit.attacks,
             metrics=audit.metrics,
@@ -201,7 +202,7 @@ def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices)
 
 def check_unfit_references(audit: Audit) -> None:
     """A retrained model that saw a forgotten example cannot show what not having seen it looks like."""
-    for artifact in (a for a in (audit.retrain, *audit.references, *audit.outs) if a is not None):
+    for artifact in (a for a in (audit.retrain, *audit.references) if a is not None):
         if "trained_on.safetensors" not in artifact.manifest["files"]:
             raise AuditError(f"{artifact.key[:12]} is not a model trained from scratch; name retrained models.")
         seen = np.intersect1d(artifact.tensors("trained_on")["indices"].numpy(), audit.splits.forget)

@@ -32,7 +32,7 @@ from regun.hashing import code_digest, digest
 from regun.splits import Reserve
 from regun.training.forward import eval_features
 from regun.training.job import Callbacks
-from regun.training.recipes import Recipe
+from regun.training.recipes import shorten
 
 EARLY, EARLY_SHARE, EARLY_EPOCHS = 4, 1 / 8, 3
 """Models that say how hard an example is, how long they train as a share of the recipe's epochs, and at least."""
@@ -42,17 +42,8 @@ FIRST_EARLY = 2001
 
 def early_trainings(base: Training) -> list[Training]:
     """Short trainings like the base's, on the same examples, from seeds of their own."""
-    recipe = early(base.recipe)
+    recipe = shorten(base.recipe, EARLY_SHARE, EARLY_EPOCHS)
     return [replace(base, recipe=recipe, seed=FIRST_EARLY + number) for number in range(EARLY)]
-
-
-def early(recipe: Recipe) -> Recipe:
-    """The recipe cut to an eighth of its epochs, warm-up and milestones in scale."""
-    epochs = min(recipe.epochs, max(EARLY_EPOCHS, round(EARLY_SHARE * recipe.epochs)))
-    scale = epochs / max(1, recipe.epochs)
-    warm = min(max(0, epochs - 1), round(scale * recipe.warmup_epochs))
-    milestones = tuple(round(scale * m) for m in recipe.milestones)
-    return replace(recipe, epochs=epochs, warmup_epochs=warm, milestones=milestones)
 
 
 def selection_inputs(spec: ForgetSpec, models: Sequence[Artifact], data: Data, reserved: Reserve) -> dict[str, Any]:

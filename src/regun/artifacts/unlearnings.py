@@ -1,6 +1,7 @@
 """Unlearned models: one run of a method on plain objects, and as artifacts that can be traced back to the run."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 from regun.artifacts import Artifact, Made, Store, state_digest
 from regun.artifacts.trainings import answers_by, build_like, load_model
 from regun.data.examples import Data
-from regun.errors import StoreError
+from regun.errors import SettingsError, StoreError
 from regun.hashing import digest
-from regun.methods import Method, get_method
+from regun.methods import Method, MethodSpec, get_method
 from regun.plugins import trusted_name
 from regun.rng import derive, rng_key
 from regun.settings import bind
@@ -43,12 +44,9 @@ class Unlearning:
         inputs, info = artifact.inputs, artifact.info
         if "method" not in inputs:
             raise StoreError(f"{artifact.key[:12]} is not an unlearned model, so there is no run to repeat.")
-        named = [
-            inputs["method"]["name"],
-            *map(str, inputs["method"]["config"].values()),
-        ]  # RUM's settings name methods
-        for text in named:
-            trusted_name(text.partition(",")[0].partition("@")[0], None, store.trusted, "--method")
+        for text in (inputs["method"]["name"], *map(str, inputs["method"]["config"].values())):
+            with suppress(SettingsError):  # a setting that is no method; RUM's are, with ; between their settings
+                trusted_name(MethodSpec.parse(text.replace(";", ",")).name, None, store.trusted, "--method")
         method = get_method(inputs["method"]["name"])
         config = method.configure(inputs["method"]["config"])
         if method.describe(config) != inputs["method"]:

@@ -5,13 +5,14 @@ from regun.auditing.attacks import ATTACKS, Attack, Evidence, Scorer
 from regun.auditing.code import judged_by
 from regun.auditing.estimates import Measure, Metric
 from regun.auditing.evaluation import METRICS, Evaluation, describe, evaluate
-from regun.auditing.floor import VERDICTS, FloorSummary, NoiseFloor, Verdict, VerdictWords, noise_floor
+from regun.auditing.floor import FloorSummary, NoiseFloor, noise_floor
+from regun.auditing.gaps import Gap
 from regun.auditing.influence import Influence, InfluencePart
 from regun.auditing.intervals import Number
 from regun.auditing.metrics import spread
 from regun.auditing.predictions import UNSEEN, Predictions, SplitPredictions
 from regun.auditing.risk import Exposed, Risk, exposed_list, risk_list, risk_rows
-from regun.auditing.verdict import Gap
+from regun.auditing.verdict import VERDICTS, Decision, Outcome, Verdict, VerdictText
 
 __all__ = [
     "ATTACKS",
@@ -20,6 +21,7 @@ __all__ = [
     "VERDICTS",
     "Attack",
     "AttackResult",
+    "Decision",
     "Evaluation",
     "Evidence",
     "Exposed",
@@ -31,12 +33,13 @@ __all__ = [
     "Metric",
     "NoiseFloor",
     "Number",
+    "Outcome",
     "Predictions",
     "Risk",
     "Scorer",
     "SplitPredictions",
     "Verdict",
-    "VerdictWords",
+    "VerdictText",
     "describe",
     "evaluate",
     "exposed_list",

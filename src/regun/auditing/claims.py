@@ -30,7 +30,7 @@ class Basis:
 def findings(basis: Basis) -> tuple[str, ...]:
     """What was found of this model: the influence left, what the loss attack sees and could have seen, and harm."""
     left = basis.influence
-    influence = [f"Influence left: {left.answer}. {left.why}"] if left is not None else []
+    influence = [f"Influence left: {left.verdict}. {left.why}"] if left is not None else []
     return (*influence, *_told_apart(basis), *_blind(basis), *_harm(basis))
 
 

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from regun.auditing.estimates import Metric
 from regun.auditing.evaluation import Evaluation
 from regun.auditing.floor import NoiseFloor
+from regun.auditing.gaps import Distances, Gap
 from regun.auditing.intervals import Number, auc_interval, share
 from regun.auditing.predictions import LOG_FLOOR, UNSEEN, FloatArray
 from regun.auditing.roc import Contrast
-from regun.auditing.verdict import Distances, Gap
 from regun.errors import AuditError
 
 BoolArray = npt.NDArray[np.bool_]

@@ -22,14 +22,15 @@ from regun.auditing.attacks import ATTACKS, Attack, Scorer
 from regun.auditing.checks import check_never_trained_on, choose, judged_sets
 from regun.auditing.claims import Basis, claims, findings
 from regun.auditing.estimates import Estimate, Measure, Metric, Share
-from regun.auditing.floor import NoiseFloor, Verdict, floor_of
+from regun.auditing.floor import NoiseFloor, floor_of
+from regun.auditing.gaps import Distances, Gap
 from regun.auditing.influence import Influence
 from regun.auditing.intervals import LEVEL, Number, Resampling, auc_interval, replicate
 from regun.auditing.metrics import BUILT_IN, measured, own_values
 from regun.auditing.models import AuditModels
 from regun.auditing.predictions import UNSEEN, SplitPredictions
 from regun.auditing.risk import Exposed, exposed_list
-from regun.auditing.verdict import Distances, Gap
+from regun.auditing.verdict import Verdict
 from regun.errors import AuditError, unknown
 
 METRICS: dict[str, Metric] = BUILT_IN | {

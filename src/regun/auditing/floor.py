@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 from scipy.special import ndtri, stdtrit
 
@@ -18,37 +18,6 @@ from regun.auditing.metrics import BUILT_IN, differences, measured, spread
 from regun.auditing.predictions import SplitPredictions
 from regun.errors import AuditError
 
-Verdict = Literal["inside", "outside", "cannot tell"]
-"""Whether a model can be told from retrained ones: it cannot, it can, or the test says nothing, since it does not tell
-the model before unlearning from them either."""
-
-
-@dataclass(frozen=True)
-class VerdictWords:
-    """A verdict as people read it: in a cell, in a sentence ("the model is ..."), and what it means."""
-
-    short: str
-    phrase: str
-    meaning: str
-
-
-VERDICTS: dict[Verdict, VerdictWords] = {
-    "inside": VerdictWords(
-        "inside",
-        "inside the noise floor",
-        "no farther off than a retrained model would be, by a test that does tell the model before unlearning",
-    ),
-    "cannot tell": VerdictWords(
-        "cannot tell",
-        "not to be told by the noise floor",
-        "no farther off than a retrained model would be, but neither is the model before unlearning, or it is not "
-        "known, so that shows nothing",
-    ),
-    "outside": VerdictWords(
-        "outside", "outside the noise floor", "farther off than a retrained model would be, given how they differ"
-    ),
-}
-"""The words of the verdict, the good one first: the only ones in which tables, pages and the docs say it."""
 CHANCE = 0.05
 """Of a retrained model to be called outside."""
 

@@ -26,9 +26,8 @@ from regun.auditing.checks import aligned, judged_sets
 from regun.auditing.hardness import HardnessIndex, null_effects
 from regun.auditing.intervals import Number, rng
 from regun.auditing.predictions import FloatArray, Predictions, SplitPredictions
+from regun.auditing.verdict import InfluenceVerdict
 from regun.errors import AuditError
-
-Answer = Literal["forgotten", "remembered", "over-forgotten", "cannot tell"]
 
 CHANCE = 0.05
 """Of a wrong "told apart", over all looks together; and of taking a model that is half-way for one that forgot."""
@@ -58,7 +57,7 @@ class InfluencePart:
     share: Number
     p_before: float
     p_after: float
-    answer: Answer
+    verdict: InfluenceVerdict
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Influence:
     looks that were taken: none where there are too few unseen records.
     """
 
-    answer: Answer
+    verdict: InfluenceVerdict
     share: Number
     records: int
     out_models: int
@@ -131,7 +130,7 @@ def influence(
     fell = np.exp(after["forget"].true_log_prob - np.maximum(models[0]["forget"].true_log_prob, -_EXTREME)) <= HALVED
     records, halved = len(needed["forget"]), int(fell.sum())
     if not parts:
-        return Influence("cannot tell", Number(100.0), records, len(others), halved, (), _too_few(records, sizes))
+        return Influence("inconclusive", Number(100.0), records, len(others), halved, (), _too_few(records, sizes))
     return _answered(parts, records, len(others), halved)
 
 
@@ -194,12 +193,12 @@ def _judged(
         bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [CHANCE, 1 - CHANCE])
         share = Number(*(100.0 * float(v) for v in (effects[1] / effects[0], *bounds)))
     known = p_before < CHANCE / looks and effects[0] > 0
-    answer: Answer = "cannot tell"
+    verdict: InfluenceVerdict = "inconclusive"
     if p_after < CHANCE / looks:
-        answer = "remembered" if effects[1] > 0 else "over-forgotten"
+        verdict = "remembered" if effects[1] > 0 else "over-forgotten"
     elif known and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
-        answer = "forgotten"
-    return InfluencePart(against, unseen, before, after, share, p_before, p_after, answer)
+        verdict = "forgotten"
+    return InfluencePart(against, unseen, before, after, share, p_before, p_after, verdict)
 
 
 def _two_sided(effect: float, drawn: FloatArray) -> float:
@@ -210,10 +209,10 @@ def _two_sided(effect: float, drawn: FloatArray) -> float:
 def _answered(parts: tuple[InfluencePart, ...], records: int, outs: int, halved: int) -> Influence:
     """Told apart against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
     model that is half-way between in its outputs, which leaves each at least half of its confidence, is ruled out."""
-    told = [part for part in parts if part.answer in ("remembered", "over-forgotten")]
+    told = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
     part = min(told, key=lambda p: p.p_after) if told else parts[0]
-    answer: Answer = part.answer if told or halved else "cannot tell"
-    return Influence(answer, part.share, records, outs, halved, parts, _why(answer, part, records, len(parts)))
+    verdict: InfluenceVerdict = part.verdict if told or halved else "inconclusive"
+    return Influence(verdict, part.share, records, outs, halved, parts, _why(verdict, part, records, len(parts)))
 
 
 def _too_few(records: int, sizes: Mapping[str, int]) -> str:
@@ -225,18 +224,18 @@ def _who(records: int) -> str:
     return "the forgotten record" if records == 1 else f"the {records} forgotten records"
 
 
-def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
-    """The answer in one sentence, with its numbers."""
+def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: int) -> str:
+    """The verdict in one sentence, with its numbers."""
     one, who = records == 1, _who(records)
     them, are = ("it", "is") if one else ("them", "are")
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
     known = part.p_before < CHANCE / looks and part.before.value > 0
-    if answer == "forgotten":
+    if verdict == "forgotten":
         return f"{left}, and the model treats {them} like {like} (p = {part.p_after:.2g})."
-    if answer in ("remembered", "over-forgotten"):
-        side = "surer" if answer == "remembered" else "less sure"
+    if verdict in ("remembered", "over-forgotten"):
+        side = "surer" if verdict == "remembered" else "less sure"
         rest = f"; about {share} % of the influence is left" if known and share else ""
         return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){rest}."
     if not known:
@@ -244,7 +243,7 @@ def _why(answer: Answer, part: InfluencePart, records: int, looks: int) -> str:
             f"Already the model before unlearning treated {who} like {like} (p = {part.p_before:.2g}), so nothing can "
             f"be told from how {'it' if one else 'they'} {are} treated now."
         )
-    if part.answer == "forgotten":
+    if part.verdict == "forgotten":
         return (
             f"{left}; but no record lost half of the confidence in its label, so a model that is half-way to a "
             "retrained one cannot be ruled out."

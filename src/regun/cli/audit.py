@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regun.artifacts import Artifact, Store, reading, write_file
-from regun.artifacts.audits import Audit, audit_model, before_of, risks
-from regun.artifacts.out_models import train_out_models
+from regun.artifacts.audits import Audit, audit_model, audited_parts, before_of, risks
+from regun.artifacts.out_models import OutModel, OutPredictions, out_model_predictions
 from regun.artifacts.relearnings import Relearning, relearn_models
 from regun.artifacts.setup import Setup
 from regun.artifacts.shadows import audit_by_shadows
@@ -20,7 +20,7 @@ from regun.cli.arguments import WRONG
 from regun.cli.options import Place, Problems, load, open_place, read_setup, retrained_models, setup_of, splits_of
 from regun.cli.terminal import Display, emit
 from regun.data.examples import Data
-from regun.errors import AuditError, RegunError
+from regun.errors import AuditError, DivergedError, RegunError
 from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model
@@ -136,9 +136,15 @@ def _with_outs(audit: Audit, count: int, base: Artifact | None, place: Place) ->
     what = "on the retain set, for models that never saw the forgotten examples"
     place.display.note(f"{many(count, 'short training')} {what}")
     watch = place.display.watch()
-    outs = train_out_models(base, audit.data, audit.splits, count, place.store, place.device, watch)
+    sets = {name: part for name, part in audited_parts(audit.data, audit.splits).items() if name != "retain"}
+    outs: list[OutPredictions] = []
+    for number in range(count):
+        out = OutModel.like(base, audit.data, audit.splits, number)
+        outs.append(out_model_predictions(out, sets, place.store, place.device, watch=watch))
+        if outs[-1].stopped:
+            raise DivergedError(f"an out-of-sample model stopped training: {outs[-1].stopped}.")
     place.display.close()
-    return replace(audit, outs=outs)
+    return replace(audit, out_models=tuple(outs))
 
 
 def _who(audit: Audit) -> str:
@@ -147,8 +153,8 @@ def _who(audit: Audit) -> str:
     if audit.retrain is not None:
         keys = ", ".join(r.key[:12] for r in audit.references) or "none"
         return f"against retrained model {audit.retrain.key[:12]}, references: {keys}{before}"
-    if audit.outs:
-        return f"against {many(len(audit.outs), 'short training')} on the retain set{before}"
+    if audit.out_models:
+        return f"against {many(len(audit.out_models), 'short training')} on the retain set{before}"
     make = "make some with regun train --without REQUEST --seed N, or short ones with --out-models 4"
     return f"no models that never saw the forgotten examples; {make}{before}"
 
@@ -201,7 +207,11 @@ def _write_risks(path: Path, evaluation: Evaluation, audit: Audit, place: Place)
 def _keys(audit: Audit) -> dict[str, Any]:
     known = {"target": audit.target, "before": audit.before, "retrain": audit.retrain}
     keys = {name: model.key if model else None for name, model in known.items()}
-    return {**keys, "references": [r.key for r in audit.references], "outs": [out.key for out in audit.outs]}
+    return {
+        **keys,
+        "references": [r.key for r in audit.references],
+        "out_models": [out.key for out in audit.out_models],
+    }
 
 
 def _print(

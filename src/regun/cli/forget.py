@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
-MARKS = {"passed": "met        ", "failed": "NOT MET    ", "cannot tell": "CANNOT TELL"}
+MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "INCONCLUSIVE"}
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
     "accepted untestable": (
@@ -25,8 +25,8 @@ OUTCOMES = {
         "current one"
     ),
     "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
-    "cannot tell": (
-        "CANNOT TELL whether request {number} has worked; its model is kept apart, the one before it stays current"
+    "inconclusive": (
+        "INCONCLUSIVE: request {number} has no evidence; its model is kept apart, the one before it stays current"
     ),
 }
 RETRAIN = "--fallback retrain trains anew without the records, by the project's retrain=..."
@@ -37,7 +37,7 @@ def add_forget(commands: Commands) -> None:
     parser = command(
         commands,
         "forget",
-        "carry out a deletion request: unlearn, audit, judge, and write a receipt; 1 = rejected, 4 = cannot tell",
+        "carry out a deletion request: unlearn, audit, judge, and write a receipt; 1 = rejected, 4 = inconclusive",
         "forget:run",
         "regun forget --project app.py:project --ids ids.csv --out deletions --fallback retrain",
     )
@@ -234,7 +234,7 @@ def _print_dry(plan: "Plan", asked: "DeletionRequest") -> None:
             f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
         )
         print(f"unseen: {kept}")
-        print(f"method {', fallback '.join(how.spec for how in plan.methods)}")
+        print(f"method {', fallback '.join(how.spec.text for how in plan.methods)}")
         print(f"accepted if {plan.rule.text}")
     print("Nothing was written.")
 

@@ -14,11 +14,9 @@ from regun.cli.terminal import Display, emit, write
 from regun.errors import SettingsError
 from regun.experiments.report.search_page import HEAD, summary_rows, tuning_files
 from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, check_objective, need_optuna, search
-from regun.experiments.search.settings_file import method_name
-from regun.methods import Method, method_names, read_method
+from regun.methods import Method, MethodSpec, method_names
 from regun.render.numbers import fixed
 from regun.render.tables import table
-from regun.settings import parse_spec
 from regun.training.job import Callbacks
 
 
@@ -94,9 +92,9 @@ def read_candidates(text: str | None, family: str, recipe: Mapping[str, Any] | N
 
 
 def _candidate(text: str, family: str, recipe: Mapping[str, Any] | None) -> Candidate:
-    method, start = read_method(text, family, recipe)
-    fixed = tuple(parse_spec(text)[1])
-    return Candidate(method_name(text), method, start, fixed, Space.of(method, start, family, fixed))
+    spec = MethodSpec.parse(text)
+    start, fixed = spec.configure(family, recipe), tuple(spec.settings)
+    return Candidate(spec.label, spec.method, start, fixed, Space.of(spec.method, start, family, fixed))
 
 
 def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candidate]) -> dict[str, Search]:

@@ -15,10 +15,9 @@ from regun.data.examples import Data
 from regun.errors import RegunError
 from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, need_optuna, search, searchable
 from regun.experiments.search.settings_file import read_settings, settings_for
-from regun.methods import Method, read_method
+from regun.methods import Method, MethodSpec
 from regun.render.numbers import duration, fixed, many, settings_text
 from regun.render.tables import table
-from regun.settings import parse_spec
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +26,8 @@ def run(args: argparse.Namespace) -> int:
     family = family_of(start.setup.model.name if start else "")
     recipe = start.base.inputs.get("recipe") if start and start.base else None
     tuned = problems.attempt(lambda: _from_file(args)) if args.settings else None
-    chosen = problems.attempt(lambda: read_method(args.method, family, recipe, tuned))
+    spec = problems.attempt(lambda: MethodSpec.parse(args.method))
+    chosen = problems.attempt(lambda: (spec.method, spec.configure(family, recipe, tuned))) if spec else None
     space = problems.attempt(lambda: _space(args, chosen, family)) if args.tune is not None else None
     problems.stop_if_any()
     if start is None or chosen is None:
@@ -69,7 +69,7 @@ def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: 
     need_optuna()
     if args.tune < 1:
         raise RegunError(f"--tune is {args.tune}; give at least 1 trial.")
-    return searchable(*chosen, family, parse_spec(args.method)[1]) if chosen else None
+    return searchable(*chosen, family, MethodSpec.parse(args.method).settings) if chosen else None
 
 
 def _made(
@@ -79,7 +79,7 @@ def _made(
     store, device, watch = place.store, place.device, place.display.watch()
     if space is None:
         return unlearn_model(wanted, store, device, about=about, watch=watch), None
-    given = tuple(parse_spec(args.method)[1])
+    given = tuple(MethodSpec.parse(args.method).settings)
     # no retrained model is at hand
     order = Search(run=wanted, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=given)
     tell = place.display.trials(order.wanted)

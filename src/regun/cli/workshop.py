@@ -1,7 +1,6 @@
 """A study as the arguments choose it: its workshop, carrying it out with progress, and the files it leaves."""
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from regun.experiments.study.ray_executor import RayExecutor
 from regun.experiments.study.tracking import Tracking, open_trackers
 from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
 from regun.forget_spec import split_forget_list
+from regun.settings import read_json
 
 SWEEP = "sweep.json"
 """In a study's folder: which weights `regun tradeoff` has swept."""
@@ -119,7 +119,7 @@ def shown_with(
 def _swept_before(ctx: StudyContext, out: Path) -> list[TradeOff]:
     if not (out / SWEEP).is_file():
         return []
-    weights: list[float] = json.loads((out / SWEEP).read_text())["weights"]
+    weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
     study = ctx.frozen()
     swept = ctx.beside(sweep(study, weights))
     done = all(swept.done(task) for task in swept.plan.tasks.values())

@@ -14,7 +14,8 @@ import numpy as np
 from regun import hashing
 from regun.data.arrays import ArrayExamples, Images, content_digest
 from regun.data.examples import Data, Indices, InputPipeline
-from regun.errors import DataError
+from regun.errors import DataError, RegunError
+from regun.settings import read_json
 
 Progress = Callable[[int, int], None]  # images decoded so far, images in all
 Files = list[tuple[int, str]]  # label and path below the root, sorted
@@ -293,10 +294,10 @@ def _describe(array: Path, files: Files, num_classes: int) -> dict[str, Any]:
 
 def _open_cache(entry: Path) -> DecodedFolder:
     try:
-        manifest = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))
+        manifest = read_json((entry / "manifest.json").read_bytes(), "manifest.json")
         train, test = (_open_part(entry / f"{name}.npy", manifest[name]) for name in ("train", "test"))
         return DecodedFolder(train, test, tuple(manifest["class_names"]), entry)
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    except (OSError, ValueError, KeyError, TypeError, RegunError) as fault:
         raise DataError(
             f"the decoded images in {entry} are damaged ({type(fault).__name__}: {fault}). Delete that folder and try "
             "again: the images will be decoded anew."

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from regun.api import unlearn
 from regun.arguments import InputOptions, RunOptions
-from regun.auditing import UNSEEN, Evaluation, Predictions, SplitPredictions
+from regun.auditing import UNSEEN, Decision, Evaluation, Predictions, SplitPredictions
 from regun.deletion.assess import NEW, Judge
 from regun.deletion.options import Chosen, Listener
 from regun.deletion.plan import Plan, few
-from regun.deletion.rule import ALL, UTILITY, Finding, Verdict, verdict
+from regun.deletion.rule import ALL, UTILITY, Finding, verdict
 from regun.errors import NotFiniteError
 from regun.methods._fresh_weights import is_norm
 from regun.render.numbers import many
@@ -48,7 +48,7 @@ class Attempt:
     change: "Change | None" = None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         return verdict(self.findings)
 
 
@@ -61,8 +61,8 @@ def run_method(how: Chosen, current: nn.Module, plan: Plan, listener: Listener) 
         retain=sets["retain"],
         heldout=sets.get("heldout"),
         val=sets.get("val"),
-        method=how.method.name if how.preset is None else f"{how.method.name}@{how.preset}",
-        settings=how.said,
+        method=how.spec.name if how.preset is None else f"{how.spec.name}@{how.preset}",
+        settings=how.spec.settings,
         seed=seed_of(plan),
         rebuild=project.rebuild,
         recipe=project.recipe,
@@ -127,7 +127,7 @@ def _by_construction(findings: Sequence[Finding], plan: Plan) -> tuple[Finding, 
     def judged(finding: Finding) -> Finding:
         stay = copies.get(finding.scope, ())
         how = f"{ANEW}, but on {many(len(stay), 'identical one')} under other ids" if stay else BY_CONSTRUCTION
-        found = finding.answer != "cannot tell"
+        found = finding.answer != "inconclusive"
         why = f"{finding.why.rstrip('.')} ({how})" if found else how
         return replace(finding, answer=finding.answer if stay else "passed", why=why)
 

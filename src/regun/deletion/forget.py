@@ -20,7 +20,7 @@ from regun.deletion.attempt import Attempt, fair_sets, judged, leave_as_it_is
 from regun.deletion.folder import MODEL, Folder, check_foreign, check_lost_lines, commit, opened
 from regun.deletion.ledger import (
     ACCEPTED,
-    CANNOT_TELL,
+    INCONCLUSIVE,
     TAKEN,
     UNTESTABLE,
     Ledger,
@@ -60,7 +60,7 @@ class Done:
 
     @property
     def status(self) -> str:
-        """`accepted`, `accepted untestable`, `rejected` or `cannot tell`."""
+        """`accepted`, `accepted untestable`, `rejected` or `inconclusive`."""
         return ACCEPTED if self.receipt is None else self.receipt["acceptance"]["status"]
 
     @property
@@ -202,10 +202,10 @@ def _tried(judge: Judge, current: nn.Module, folder: Folder, listener: Listener)
     plan, attempts = judge.plan, list[Attempt]()
     for how in plan.methods:
         if attempts:
-            listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec}")
+            listener.note(f"{_outcome_in_words(attempts[-1])}; going on with {how.spec.text}")
         outcome = run_or_kept(how, current, plan, folder, listener)
         judge = with_outs(judge, outcome, folder, listener)
-        attempts.append(judged(how.spec, outcome, fair_sets(how, judge.before), current, judge))
+        attempts.append(judged(how.spec.text, outcome, fair_sets(how, judge.before), current, judge))
         if _status(attempts[-1], plan.options) in TAKEN:
             break
     return judge, attempts
@@ -220,11 +220,11 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
 
 
 def _status(attempt: Attempt, options: Options) -> str:
-    return UNTESTABLE if attempt.verdict == CANNOT_TELL and options.accept_untestable else attempt.verdict
+    return UNTESTABLE if attempt.verdict == INCONCLUSIVE and options.accept_untestable else attempt.verdict
 
 
 def _outcome_in_words(attempt: Attempt) -> str:
-    wanted = "failed" if attempt.verdict == "rejected" else "cannot tell"
+    wanted = "failed" if attempt.verdict == "rejected" else "inconclusive"
     finding = next(finding for finding in attempt.findings if finding.answer == wanted)
     what = "is rejected" if attempt.verdict == "rejected" else "cannot be told to have forgotten"
     return f"{attempt.spec} {what} ({finding.condition}: {finding.why})"

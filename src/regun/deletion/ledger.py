@@ -20,14 +20,14 @@ from regun.hashing import canonical_json, digest
 LEDGER = "ledger.jsonl"
 BEGINNING = "0" * 64
 """What the first line names as the one before it."""
-ACCEPTED, UNTESTABLE, REJECTED, CANNOT_TELL = "accepted", "accepted untestable", "rejected", "cannot tell"
+ACCEPTED, UNTESTABLE, REJECTED, INCONCLUSIVE = "accepted", "accepted untestable", "rejected", "inconclusive"
 TAKEN = (ACCEPTED, UNTESTABLE)
 """Of a request whose model took the place of the one before."""
 STATUSES = {
     ACCEPTED: "the rule is met; the model is the current one",
     UNTESTABLE: "nobody can tell, and the operator has accepted that; the model is the current one",
     REJECTED: "the rule is not met; the model before stays current",
-    CANNOT_TELL: "nobody can tell whether the rule is met; the model before stays current",
+    INCONCLUSIVE: "nobody can tell whether the rule is met; the model before stays current",
 }
 """What becomes of a request."""
 LONGEST_LINE = 1_000_000

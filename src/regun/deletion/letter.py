@@ -113,7 +113,7 @@ def limits(last: Attempt, plan: Plan) -> list[str]:
             f"Equal to forgotten records in content: {many(len(plan.all_copies), 'retained record')}, from which the "
             "model goes on learning."
         )
-    looked = any(how.spec == last.spec and how.needs.looks for how in plan.methods)
+    looked = any(how.spec.text == last.spec and how.needs.looks for how in plan.methods)
     if looked and list(last.judged) == ["heldout"] and not last.outcome.from_scratch:
         found.append(
             "It was judged by the held-out records only, at which the method itself has looked; records that nobody "
@@ -259,9 +259,9 @@ def _removed(last: Attempt, plan: Plan, status: str, day: str) -> str:
         )
     left = last.audit[NEW if NEW in last.audit else ALL].influence
     shown = "It passed the tests that this receipt lists."
-    if left is not None and left.answer == "remembered":
+    if left is not None and left.verdict == "remembered":
         shown += " Another one, which the operator's rule does not ask for, still finds an influence."
-    elif left is not None and left.answer == "forgotten" and left.share.high is not None:
+    elif left is not None and left.verdict == "forgotten" and left.share.high is not None:
         these = "this record" if records == "record" else "these records"
         shown = (
             f"To check this, what it says about {these} was compared with what it says about equally difficult records "

@@ -1,6 +1,6 @@
 """How a request is carried out: what can be chosen, the method that a choice stands for, and who is told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,7 @@ from regun.deletion.project import MOST_OUTS, Project
 from regun.deletion.request import LONGEST
 from regun.deletion.signing import Pseudonyms
 from regun.errors import SettingsError
-from regun.methods import Method, Needs, get_method
-from regun.settings import parse_spec, to_json
+from regun.methods import Method, MethodSpec, Needs
 from regun.training.job import Epoch
 
 MOST_RESAMPLES = 1_000_000
@@ -60,11 +59,13 @@ class Listener:
 class Chosen:
     """The method of `name@preset,key=value,...`, its preset and what is said of its settings, and all of these."""
 
-    spec: str
-    method: Method
+    spec: MethodSpec
     preset: str | None
-    said: Mapping[str, Any]
     config: Any
+
+    @property
+    def method(self) -> Method:
+        return self.spec.method
 
     @property
     def needs(self) -> Needs:
@@ -73,9 +74,5 @@ class Chosen:
 
 def chosen(spec: str, project: Project) -> Chosen:
     """What a spec stands for; what it leaves open is the project's choice, and wrong settings are refused."""
-    head, said = parse_spec(spec)
-    name, _, preset = head.partition("@")
-    method, recipe = get_method(name), project.recipe
-    preset = preset or (project.family if project.family in method.presets else None)
-    start = to_json(recipe) if recipe is not None and method.from_scratch and preset is None else None
-    return Chosen(spec, method, preset, said, method.configure(said, preset, start))
+    parsed = MethodSpec.parse(spec)
+    return Chosen(parsed, parsed.preset_for(project.family), parsed.configure(project.family, project.recipe))

@@ -1,6 +1,5 @@
 """What a request would do: which ids mean which examples, which examples play which part, and how it will be judged."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.data.examples import Examples, Indices
-from regun.data.overlap import check_overlap, content_digests, in_memory
+from regun.data.overlap import check_overlap, content_hashes, in_memory
 from regun.data.views import Selected
 from regun.deletion.folder import REQUEST, Folder
 from regun.deletion.ledger import Ledger, LedgerLine
@@ -22,6 +21,7 @@ from regun.errors import DataError, RegunError, StoreError
 from regun.hashing import digest
 from regun.methods._teacher import teacher_work
 from regun.render.numbers import many
+from regun.settings import read_json
 
 NO_RULE = Rule(())
 
@@ -188,11 +188,11 @@ def _with_copies(plan: Plan) -> Plan:
     train = plan.case.sets["train"]
     if not plan.searched or not (len(plan.new) or (len(plan.forget) and plan.options.check_content)):
         return plan
-    forgotten = dict(zip(plan.forget.tolist(), content_digests(Selected(train, plan.forget)), strict=True))
-    retained = list(zip(plan.retain.tolist(), content_digests(Selected(train, plan.retain)), strict=True))
-    new, ids = {forgotten[row] for row in plan.new.tolist()}, plan.case.ids["train"]
+    forgotten, retained = (content_hashes(Selected(train, rows)) for rows in (plan.forget, plan.retain))
+    ids = plan.case.ids["train"]
     copies, everything = (
-        tuple(ids[int(row)] for row, content in retained if content in some) for some in (new, set(forgotten.values()))
+        tuple(ids[int(row)] for row in plan.retain[np.isin(retained, hashes)])
+        for hashes in (forgotten[np.isin(plan.forget, plan.new)], forgotten)
     )
     return replace(plan, copies=copies, all_copies=everything)
 
@@ -307,11 +307,12 @@ def _plan(
 
 def _request_ids(folder: Folder, line: LedgerLine) -> tuple[list[str], dict[str, list[str]]]:
     """The ids of a finished request as they are written: trained on, and never trained on (by set)."""
+    content = folder.read(line, REQUEST)
     try:
-        stored: dict[str, Any] = json.loads(folder.read(line, REQUEST))
+        stored: dict[str, Any] = read_json(content, REQUEST)
         unseen = {str(name): [str(one) for one in some] for name, some in stored["unseen"].items()}
         return [str(one["id"]) for one in stored["lines"]], unseen
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (RegunError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{folder.request(line.number) / REQUEST} is not as regun writes it; restore it.") from None
 
 

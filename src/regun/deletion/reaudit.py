@@ -15,7 +15,7 @@ from regun.deletion.assess import Judge, judge_for
 from regun.deletion.attempt import Attempt, judged
 from regun.deletion.folder import OUTS, Folder
 from regun.deletion.forget import model_after
-from regun.deletion.ledger import CANNOT_TELL, UNTESTABLE, LedgerLine, check_damaged, read_ledger
+from regun.deletion.ledger import INCONCLUSIVE, UNTESTABLE, LedgerLine, check_damaged, read_ledger
 from regun.deletion.options import Options
 from regun.deletion.out_models import NONE, RETRAINED, SHORT, OutModels, unpacked
 from regun.deletion.plan import Plan, plan_again
@@ -181,7 +181,7 @@ def _verdict(receipt: Receipt, again: Attempt) -> Check:
     wrong = [f"{one[0]} ({one[1]})" for one, answer in found.items() if told.get(one) != answer]
     if wrong or told.keys() != found.keys():
         return Check("acceptance", False, f"the rule comes out otherwise: {', '.join(wrong) or 'other conditions'}")
-    if said["answer"] != answer or said["status"] not in (answer, UNTESTABLE if answer == CANNOT_TELL else answer):
+    if said["answer"] != answer or said["status"] not in (answer, UNTESTABLE if answer == INCONCLUSIVE else answer):
         return Check("acceptance", False, f"the verdict comes out otherwise: {answer}, not {said['status']}")
     note = "; that the model was trained anew is the receipt's word" if again.outcome.from_scratch else ""
     return Check("acceptance", True, f"{len(found)} findings and the verdict come out again{note}")

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regun.auditing import describe
-from regun.render.html import render
 from regun.render.numbers import duration, fixed, interval, many, names, shortened
+from regun.render.template import render
 
 ACCURACIES = ("retain_acc", "forget_acc", "val_acc", "test_acc", "heldout_acc")
 ATTACKS = ("smia_auc", "rmia_auc", "lira_auc")
@@ -19,9 +19,9 @@ BADGES = {
     "accepted": "accepted",
     "accepted untestable": "accepted, untestable",
     "rejected": "rejected",
-    "cannot tell": "cannot tell",
+    "inconclusive": "inconclusive",
 }
-MARKS = {"passed": "met", "failed": "not met", "cannot tell": "cannot tell"}
+MARKS = {"passed": "met", "failed": "not met", "inconclusive": "inconclusive"}
 CLAIMS = {
     "retrained": "retrained: the model was trained anew without the records",
     "certified": "certified: a mathematical bound holds under the stated assumptions",
@@ -36,7 +36,7 @@ OUTCOMES = {
         "it is the current model."
     ),
     "rejected": "What came out does not meet the acceptance rule; the model before stays the current one.",
-    "cannot tell": (
+    "inconclusive": (
         "The tests that were made cannot tell whether the new model has forgotten; the model before it stays the "
         "current one."
     ),

@@ -3,7 +3,6 @@
 import calendar
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -11,7 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from regun.errors import DataError
+from regun.errors import DataError, RegunError
+from regun.settings import read_json
 
 COLUMNS = ("id", "reason", "requester", "received", "due")
 LONGEST = 1000
@@ -87,7 +87,7 @@ def read_request_file(path: Path) -> DeletionRequest:
         if kind == ".csv":
             return _read_csv(text)
         return _read_json(text) if kind == ".json" else DeletionRequest(tuple(_read_text(text)))
-    except DataError as fault:
+    except RegunError as fault:
         raise DataError(f"{path}: {fault}") from None
 
 
@@ -135,10 +135,7 @@ def _csv_lines(rows: Any, head: Sequence[str]) -> Iterator[RequestedRecord]:
 
 
 def _read_json(text: str) -> DeletionRequest:
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError) as fault:
-        raise DataError(f"this is not JSON: {fault}.") from None
+    value = read_json(text, "the content")
     shared: Mapping[str, Any] = {}
     if isinstance(value, dict) and "ids" in value:
         shared = cast("dict[str, Any]", value)

@@ -14,7 +14,7 @@ from regun.deletion.options import Chosen, Listener
 from regun.deletion.plan import Plan
 from regun.hashing import digest
 from regun.rng import isolated
-from regun.settings import to_json
+from regun.settings import read_json, to_json
 from regun.training.job import Cost
 from regun.unlearning import Outcome
 
@@ -26,9 +26,9 @@ def run_or_kept(how: Chosen, current: nn.Module, plan: Plan, folder: Folder, lis
     key = _key(how, current, plan)
     content = folder.kept(plan.number, key)
     if content is not None:
-        listener.stage(f"{how.spec} was done before, by a run that was stopped")
+        listener.stage(f"{how.spec.text} was done before, by a run that was stopped")
         return _unpacked(content, current)
-    listener.stage(f"{how.spec} on the current model")
+    listener.stage(f"{how.spec.text} on the current model")
     outcome = run_method(how, current, plan, listener)
     content = _packed(outcome) if plan.judging and not outcome.from_scratch and outcome.diverged is None else None
     if content is not None:
@@ -47,7 +47,7 @@ def _key(how: Chosen, current: nn.Module, plan: Plan) -> str:
     kind = f"{type(current).__module__}.{type(current).__qualname__}"
     start = [kind, state_digest(current.state_dict()), fresh, sets, case.sets["train"].num_classes]
     recipe = None if project.recipe is None else to_json(project.recipe)
-    made = [how.spec, how.preset, how.method.describe(how.config), recipe, seed_of(plan)]
+    made = [how.spec.text, how.preset, how.method.describe(how.config), recipe, seed_of(plan)]
     return digest(["unlearned", start, made, list(plan.remarks), plan.all_copies, str(case.device), versions()])
 
 
@@ -63,7 +63,7 @@ def _packed(outcome: Outcome) -> bytes | None:
 
 def _unpacked(content: bytes, current: nn.Module) -> Outcome:
     head, _, weights = content.partition(b"\n")
-    about: dict[str, Any] = json.loads(head)
+    about: dict[str, Any] = read_json(head, "an unfinished run")
     model = copy.deepcopy(current)
     model.load_state_dict(safetensors.torch.load(weights))
     method, config, notes, warnings = (about[name] for name in TOLD)

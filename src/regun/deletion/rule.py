@@ -16,16 +16,13 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from regun.auditing import Gap, Number, describe
 from regun.auditing.influence import Influence
+from regun.auditing.verdict import OUTCOMES, Decision, Outcome, decide
 from regun.errors import SettingsError, unknown
 from regun.render.audit_text import part_name
 from regun.render.numbers import fixed, interval
-
-Answer = Literal["passed", "failed", "cannot tell"]
-Verdict = Literal["accepted", "rejected", "cannot tell"]
 
 FORGOTTEN = "forgotten"
 ALL, UTILITY = "all", "utility"
@@ -65,7 +62,7 @@ class Finding:
 
     condition: str
     scope: str
-    answer: Answer
+    answer: Outcome
     why: str
     meaning: str = ""
 
@@ -81,9 +78,8 @@ class Forgotten:
     def judge(self, facts: Facts, scope: str) -> Finding:
         found = facts.influence
         if isinstance(found, str):
-            return Finding(self.text, scope, "cannot tell", found, self.meaning)
-        answers: Mapping[str, Answer] = {"forgotten": "passed", "cannot tell": "cannot tell"}
-        return Finding(self.text, scope, answers.get(found.answer, "failed"), found.why, self.meaning)
+            return Finding(self.text, scope, "inconclusive", found, self.meaning)
+        return Finding(self.text, scope, OUTCOMES[found.verdict], found.why, self.meaning)
 
 
 @dataclass(frozen=True)
@@ -120,11 +116,11 @@ class Condition:
         if not met or self.about_utility:
             return Finding(self.text, scope, "passed" if met else "failed", why, self.meaning)
         if facts.before is None:
-            return Finding(self.text, scope, "cannot tell", f"{why}; no model before it to compare with", self.meaning)
+            return Finding(self.text, scope, "inconclusive", f"{why}; no model before it to compare with", self.meaning)
         already, was = self._met(facts.before)
         if already:
             why = f"{why}; but the model before unlearning meets it too ({was}), so it shows nothing"
-        return Finding(self.text, scope, "cannot tell" if already else "passed", why, self.meaning)
+        return Finding(self.text, scope, "inconclusive" if already else "passed", why, self.meaning)
 
     def _met(self, facts: Facts) -> tuple[bool, str]:
         """Whether it holds, with the numbers; one that the audit does not have is an error, never a pass."""
@@ -167,7 +163,7 @@ class Condition:
 
 
 NO_EVIDENCE = Finding(
-    "(forgetting)", ALL, "cannot tell", "no condition of the rule is about forgetting", "what shows forgetting"
+    "(forgetting)", ALL, "inconclusive", "no condition of the rule is about forgetting", "what shows forgetting"
 )
 """What is found of forgetting by a rule that does not ask for it."""
 
@@ -198,10 +194,9 @@ class Rule:
         return tuple(found) if any(f.scope != UTILITY for f in found) else (NO_EVIDENCE, *found)
 
 
-def verdict(findings: Iterable[Finding]) -> Verdict:
-    """Rejected if any condition failed, accepted if all passed; otherwise nobody can tell."""
-    answers = {finding.answer for finding in findings}
-    return "rejected" if "failed" in answers else "cannot tell" if "cannot tell" in answers else "accepted"
+def verdict(findings: Iterable[Finding]) -> Decision:
+    """Return the decision on all conditions together."""
+    return decide(finding.answer for finding in findings)
 
 
 def read_rule(text: str) -> Rule:

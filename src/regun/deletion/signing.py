@@ -16,6 +16,7 @@ from typing import Any
 
 from regun.errors import RegunError
 from regun.hashing import canonical_json, digest
+from regun.settings import read_json
 
 FORMAT = 1
 KIND = "regun deletion receipt"
@@ -72,9 +73,9 @@ def read_receipt(path: Path) -> tuple[Receipt, bytes]:
     if len(content) > LARGEST:
         raise RegunError(f"{path} has more than {LARGEST:,} bytes; that is no receipt.")
     try:
-        receipt: Receipt = dict(json.loads(content))
-    except (ValueError, TypeError, RecursionError):
-        raise RegunError(f"{path} is not a receipt, or no longer one: it cannot be read as JSON.") from None
+        receipt: Receipt = dict(read_json(content, str(path)))
+    except (ValueError, TypeError):
+        raise RegunError(f"{path} is not a receipt: it holds no JSON object.") from None
     if receipt.get("kind") != KIND or receipt.get("format") != FORMAT:
         raise RegunError(f"{path} is not a regun receipt of format {FORMAT}; was its beginning changed?")
     missing = [name for name in (*SECTIONS, "digests", "seal", "signature") if name not in receipt]

@@ -1,8 +1,20 @@
-"""What a method file exports besides `unlearn(job, config)`."""
+"""What a method is: `unlearn(job, config)` with what its file exports besides."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
+
+from regun.errors import SettingsError, unknown
+from regun.hashing import code_digest, digest
+from regun.models.forward import counting
+from regun.plugins import guarded
+from regun.rng import isolated
+from regun.settings import bind, to_json
+from regun.training.fit import Fitted
+from regun.training.job import Budget, Job
+from regun.training.recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -67,3 +79,96 @@ SWIN_LR = Choice((1e-3, 5e-4, 1e-4))
 
 SWIN: Mapping[str, Any] = {"optimizer": "adamw", "epochs": 20, "lr": 1e-4}
 """The paper's settings for Swin-T while unlearning; one parameter group, no decay, constant rate."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """For a function that takes the job alone."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to unlearn: `unlearn(job, config)` with what describes it."""
+
+    name: str
+    title: str
+    about: str
+    unlearn: Callable[[Job, Any], Fitted | None]
+    config: type[Any] = NoSettings
+    needs: Needs = field(default_factory=Needs)
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    search: Ranges = field(default_factory=dict[str, Any])
+    source: str | None = None
+    work: Callable[..., Work] | None = None
+    """What settings and sizes of forget and retain set take; a fourth argument, if it has one, is the base's recipe."""
+    tradeoff: Mapping[str, Any] | None = None
+    """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
+    from_scratch: bool = False
+    """Whether it trains from scratch, and so sees the data as the base's training did."""
+    required: tuple[str, ...] = ()
+    """Settings that have no default which would mean anything: they must be said, by the user or by the base."""
+    own_needs: Callable[[Any], Needs] | None = None
+    """What given settings need, where that depends on them; `needs` is then what some settings need."""
+    runs: "Callable[[Any], Sequence[tuple[Method, Any]]] | None" = None
+    """Other methods that this one runs, with their settings: their code decides the result too."""
+
+    def needs_of(self, config: Any) -> Needs:
+        """What a run with these settings needs."""
+        return self.own_needs(config) if self.own_needs is not None else self.needs
+
+    def run(self, job: Job, config: Any) -> Fitted:
+        """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
+        forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
+        users = guarded(f"the method {self.name}") if self.source else nullcontext()
+        with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
+            return self.unlearn(job, config) or Fitted()
+
+    def planned(
+        self, config: Any, forget: int, retain: int, budget: Budget | None = None, recipe: Recipe | None = None
+    ) -> Work | None:
+        """What a run on sets of these sizes takes, on a base of this recipe; None for a method that does not tell."""
+        if self.work is None:
+            return None
+        asks = len(inspect.signature(self.work).parameters) > 3
+        own = self.work(config, forget, retain, *((recipe,) if asks else ()))
+        if budget is None or not own.steps:
+            return own
+        each = own.samples / own.steps
+        if budget.steps is not None:
+            return Work(budget.steps, round(budget.steps * each))
+        samples = budget.samples or 0
+        return Work(round(samples / each), samples)
+
+    def configure(
+        self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Settings from `values` over a preset over `start` over the defaults; all mistakes at once."""
+        if preset is not None and preset not in self.presets:
+            raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
+        under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
+        unsaid = [name for name in self.required if name not in under and name not in values]
+        if unsaid:
+            raise SettingsError([_unsaid(self, unsaid)])
+        return bind(self.config, values, self.name, bind(self.config, under, self.name))
+
+    def describe(self, config: Any) -> dict[str, Any]:
+        """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
+        code = self.source or _own_code(self.name)
+        if self.runs is not None:
+            code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
+        return {"name": self.name, "config": to_json(config), "code": code}
+
+
+def _unsaid(method: Method, names: Sequence[str]) -> str:
+    example = ",".join(f"{name}=..." for name in method.required)
+    return (
+        f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
+        f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
+        f"weight_decay, schedule, ...), in Python also recipe=..., of a Project retrain=...; or name a preset: "
+        f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
+    )
+
+
+def _own_code(name: str) -> str:
+    return code_digest(f"regun.methods.{name}")

@@ -3,121 +3,23 @@
 import importlib
 import inspect
 import pkgutil
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError, unknown
-from regun.hashing import code_digest, digest
-from regun.methods._contract import Needs, Ranges, Work
-from regun.models.forward import counting
-from regun.plugins import find_function, find_module, guarded
-from regun.rng import isolated
-from regun.settings import bind, parse_spec, to_json
+from regun.hashing import digest
+from regun.methods._contract import Method, Needs
+from regun.plugins import find_function, find_module, in_folder
+from regun.settings import parse_spec, read_toml, to_json
 from regun.training.fit import Fitted
-from regun.training.job import Budget, Job
 from regun.training.recipes import Recipe
 
 NO_NEEDS = Needs(retain=False)
 TUNED = Path(__file__).parent / "tuned"
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """For a function that takes the job alone."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A way to unlearn: `unlearn(job, config)` with what describes it."""
-
-    name: str
-    title: str
-    about: str
-    unlearn: Callable[[Job, Any], Fitted | None]
-    config: type[Any] = NoSettings
-    needs: Needs = field(default_factory=Needs)
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    search: Ranges = field(default_factory=dict[str, Any])
-    source: str | None = None
-    work: Callable[..., Work] | None = None
-    """What settings and sizes of forget and retain set take; a fourth argument, if it has one, is the base's recipe."""
-    tradeoff: Mapping[str, Any] | None = None
-    """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
-    from_scratch: bool = False
-    """Whether it trains from scratch, and so sees the data as the base's training did."""
-    required: tuple[str, ...] = ()
-    """Settings that have no default which would mean anything: they must be said, by the user or by the base."""
-    own_needs: Callable[[Any], Needs] | None = None
-    """What given settings need, where that depends on them; `needs` is then what some settings need."""
-    runs: "Callable[[Any], Sequence[tuple[Method, Any]]] | None" = None
-    """Other methods that this one runs, with their settings: their code decides the result too."""
-
-    def needs_of(self, config: Any) -> Needs:
-        """What a run with these settings needs."""
-        return self.own_needs(config) if self.own_needs is not None else self.needs
-
-    def run(self, job: Job, config: Any) -> Fitted:
-        """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
-        forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
-        users = guarded(f"the method {self.name}") if self.source else nullcontext()
-        with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
-            return self.unlearn(job, config) or Fitted()
-
-    def planned(
-        self, config: Any, forget: int, retain: int, budget: Budget | None = None, recipe: Recipe | None = None
-    ) -> Work | None:
-        """What a run on sets of these sizes takes, on a base of this recipe; None for a method that does not tell."""
-        if self.work is None:
-            return None
-        asks = len(inspect.signature(self.work).parameters) > 3
-        own = self.work(config, forget, retain, *((recipe,) if asks else ()))
-        if budget is None or not own.steps:
-            return own
-        each = own.samples / own.steps
-        if budget.steps is not None:
-            return Work(budget.steps, round(budget.steps * each))
-        samples = budget.samples or 0
-        return Work(round(samples / each), samples)
-
-    def configure(
-        self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Settings from `values` over a preset over `start` over the defaults; all mistakes at once."""
-        if preset is not None and preset not in self.presets:
-            raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
-        under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
-        unsaid = [name for name in self.required if name not in under and name not in values]
-        if unsaid:
-            raise SettingsError([_unsaid(self, unsaid)])
-        return bind(self.config, values, self.name, bind(self.config, under, self.name))
-
-    def describe(self, config: Any) -> dict[str, Any]:
-        """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
-        code = self.source or _own_code(self.name)
-        if self.runs is not None:
-            code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
-        return {"name": self.name, "config": to_json(config), "code": code}
-
-
-def _unsaid(method: Method, names: Sequence[str]) -> str:
-    example = ",".join(f"{name}=..." for name in method.required)
-    return (
-        f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
-        f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
-        f"weight_decay, schedule, ...), in Python also recipe=..., of a Project retrain=...; or name a preset: "
-        f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
-    )
-
-
-def _own_code(name: str) -> str:
-    return code_digest(f"regun.methods.{name}")
 
 
 def method_names() -> list[str]:
@@ -138,24 +40,78 @@ def get_method(method: str | Callable[..., Any]) -> Method:
     raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
 
 
-def read_method(
-    text: str,
-    family: str = "resnet",
-    recipe: Mapping[str, Any] | None = None,
-    under: Mapping[str, Any] | None = None,
-) -> tuple[Method, Any]:
-    """`name`, `name@preset`, `name@preset,key=value,...` to a method and its settings.
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method as users write it, parsed once: `name`, `name@preset` or `name@preset,key=value,...`.
 
-    Without a preset, a method takes the paper's settings for the model's `family`; Retrain takes the base's `recipe`.
-    Settings in `under` (tuned ones, say) are over those and under what the text itself says.
+    A function in place of text has no preset and no settings. A relative `file.py` is looked for in `folder`.
+
+    >>> spec = MethodSpec.parse("regun@wide_retain, lr=0.1")
+    >>> spec.name, spec.preset, spec.settings, spec.label
+    ('regun', 'wide_retain', {'lr': '0.1'}, 'regun@wide_retain')
+    >>> spec.text, spec.title, spec.configure().lr
+    ('regun@wide_retain,lr=0.1', 'ReGUn', 0.1)
     """
-    spec, values = parse_spec(text)
-    name, _, preset = spec.partition("@")
-    method = get_method(name)
-    usual = family if family in method.presets else None
-    return method, method.configure(
-        {**(under or {}), **values}, preset or usual, recipe if method.name == "retrain" and not preset else None
-    )
+
+    name: str
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    folder: str | None = None
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def parse(cls, method: "str | Callable[..., Any] | MethodSpec", folder: Path | str | None = None) -> "MethodSpec":
+        """Read a method's text; only its form is checked, nothing is imported."""
+        if isinstance(method, MethodSpec):
+            return method
+        if not isinstance(method, str):
+            return cls(f"{method.__module__}:{getattr(method, '__qualname__', 'method')}", function=method)
+        label, settings = parse_spec(method)
+        name, _, preset = label.partition("@")
+        return cls(name, preset or None, settings, None if folder is None else str(folder))
+
+    @property
+    def label(self) -> str:
+        """`name@preset`: what settings are filed under, and a short row name."""
+        return f"{self.name}@{self.preset}" if self.preset else self.name
+
+    @property
+    def text(self) -> str:
+        """`name@preset,key=value,...`, from which `parse` makes the same spec."""
+        return ",".join([self.label, *(f"{key}={value}" for key, value in self.settings.items())])
+
+    @property
+    def location(self) -> str:
+        """The name, with the path of a relative Python file completed by `folder`."""
+        return self.name if self.folder is None else in_folder(self.name, self.folder)
+
+    @cached_property
+    def method(self) -> Method:
+        """The method itself; a user's code is imported."""
+        return get_method(self.function or self.location)
+
+    @property
+    def title(self) -> str:
+        return self.method.title
+
+    def preset_for(self, family: str | None) -> str | None:
+        """The preset that applies: the one named, else the paper's for the model's family, where there is one."""
+        return self.preset or (family if family in self.method.presets else None)
+
+    def configure(
+        self,
+        family: str | None = None,
+        recipe: Mapping[str, Any] | Recipe | None = None,
+        under: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the checked settings: those of the text, over `under` (tuned ones, say), over the preset.
+
+        A method that trains from scratch starts from the base's `recipe` where no preset applies.
+        """
+        preset, start = self.preset_for(family), None
+        if recipe is not None and preset is None and self.method.from_scratch:
+            start = to_json(recipe) if isinstance(recipe, Recipe) else recipe
+        return self.method.configure({**(under or {}), **self.settings}, preset, start)
 
 
 def tuned_files() -> dict[str, Path]:
@@ -165,23 +121,24 @@ def tuned_files() -> dict[str, Path]:
 
 @cache
 def _tuned() -> dict[str, Any]:
-    return {name: tomllib.loads(path.read_text(encoding="utf-8"))["settings"] for name, path in tuned_files().items()}
+    return {
+        name: read_toml(path.read_text(encoding="utf-8"), str(path))["settings"] for name, path in tuned_files().items()
+    }
 
 
 def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:
     """A method's presets from those files: `cifar10-small-10` was found for 10 % forgotten, `cifar10-small-10-teacher`
     over the preset `teacher`."""
-    found: dict[str, dict[str, Any]] = {}
+    presets: dict[str, dict[str, Any]] = {}
     for file, requests in _tuned().items():
         for request, blocks in requests.items():
             for text, block in blocks.items():
-                spec, said = parse_spec(text)
-                method, _, preset = spec.partition("@")
-                if method == name:
-                    under: Mapping[str, Any] = module.PRESETS[preset] if preset else {}
-                    title = "-".join(part for part in (file, f"{100 * float(request):g}", preset) if part)
-                    found[title] = {**under, **block, **said}
-    return found
+                spec = MethodSpec.parse(text)
+                if spec.name == name:
+                    under: Mapping[str, Any] = module.PRESETS[spec.preset] if spec.preset else {}
+                    title = "-".join(part for part in (file, f"{100 * float(request):g}", spec.preset) if part)
+                    presets[title] = {**under, **block, **spec.settings}
+    return presets
 
 
 def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:

@@ -23,9 +23,9 @@ import torch
 
 from regun.data.examples import Indices
 from regun.errors import SettingsError
-from regun.methods._contract import Choice, Needs, Ranges, Work
+from regun.methods._contract import Choice, Method, Needs, Ranges, Work
 from regun.methods._memorization import memorisation
-from regun.methods._registry import Method, read_method
+from regun.methods._registry import MethodSpec
 from regun.methods._subsets import first_part
 from regun.settings import check, setting
 from regun.training.fit import Fitted
@@ -65,9 +65,10 @@ class Config:
         text = str(vars(self)[part])
         if text == "none":
             return None
-        if text.split("@")[0].split(";")[0] == "rum":
+        spec = MethodSpec.parse(text.replace(";", ","))
+        if spec.name == "rum":
             raise SettingsError([f"rum.{part} is {text!r}; RUM cannot run itself, name another method."])
-        method, own = read_method(text.replace(";", ","), self.family)
+        method, own = spec.method, spec.configure(self.family)
         common = {name: vars(self)[name] for name in ("epochs", "batch_size", "lr")}
         known = {field.name for field in fields(method.config)}
         return method, replace(own, **{n: v for n, v in common.items() if n in known and v is not None})

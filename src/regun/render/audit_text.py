@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from regun.auditing import UNSEEN, VERDICTS, AttackResult, Evaluation, describe
 from regun.auditing.attack_results import number_name
 from regun.auditing.durability import Point, Relearned
-from regun.auditing.verdict import INFLUENCE
+from regun.auditing.gaps import INFLUENCE
 from regun.render.numbers import fixed, interval, many, names
 from regun.render.tables import table
 
@@ -42,14 +42,14 @@ def answers(evaluation: Evaluation, forgotten: int) -> Iterator[str]:
     """The answers of an audit, a line each: how much influence is left, of a single example its place among unseen
     ones, and whether the model is like a retrained one."""
     if evaluation.influence is not None:
-        yield f"Influence left: {evaluation.influence.answer.upper()}. {evaluation.influence.why}"
+        yield f"Influence left: {evaluation.influence.verdict.upper()}. {evaluation.influence.why}"
     if forgotten == 1:
         yield from _place(evaluation)
     if evaluation.verdict is not None:
-        words = VERDICTS[evaluation.verdict]
         worst = part_name(evaluation.worst, evaluation).removesuffix(".") if evaluation.worst else ""
         farthest = f" Farthest off: {worst}." if worst else ""
-        yield f"Like a retrained model: {words.short.upper()} ({words.meaning}).{farthest}"
+        meaning = VERDICTS[evaluation.verdict].meaning
+        yield f"Like a retrained model: {evaluation.verdict.upper()} ({meaning}).{farthest}"
 
 
 def shadows_text(found: AttackResult, shadows: int) -> str:
@@ -120,7 +120,7 @@ def _row(evaluation: Evaluation, name: str) -> list[str]:
         fixed(evaluation.retrain[name]) if name in evaluation.retrain else "",
         fixed(gap.value) if gap else "",
         floor,
-        VERDICTS[gap.verdict].short if gap and gap.verdict else "",
+        gap.verdict or "" if gap else "",
     ]
 
 

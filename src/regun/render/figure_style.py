@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from regun.errors import RegunError, unknown
-from regun.render.html import clean
+from regun.render.template import clean
 
 INK, MUTED, RULE, NOISE, ACCENT = "#1c2126", "#5a6470", "#d5d9de", "#009d73", "#0071b3"
 COLOURS = (ACCENT, "#d45f00", "#00896b", "#b3548d", "#bd7f00", "#2f93cc", "#7b7400", "#6b5fb5")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -90,6 +90,23 @@ RECIPES: dict[str, Recipe] = {
     ),
     "digits": Recipe(epochs=40, lr=0.05, momentum=0.9, nesterov=True, schedule="cosine", batch_size=64),
 }  # fmt: skip
+
+
+def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
+    """Return the recipe for a share of its epochs (`at_least` so many, if it has them); warm-up and milestones scale.
+
+    >>> short = shorten(RECIPES["swin-t"], 0.25)
+    >>> short.epochs, short.warmup_epochs
+    (50, 2)
+    """
+    epochs = min(recipe.epochs, max(at_least, round(share * recipe.epochs)))
+    scale = epochs / max(1, recipe.epochs)
+    return replace(
+        recipe,
+        epochs=epochs,
+        warmup_epochs=min(max(0, epochs - 1), round(scale * recipe.warmup_epochs)),
+        milestones=tuple(round(scale * m) for m in recipe.milestones),
+    )
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:

@@ -17,8 +17,8 @@ from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.study.results import Floor
 from regun.experiments.study.tradeoff import Point
 from regun.render.figure_style import COLOURS, DASHES, MARKERS, colour_names, figure_bytes, series
-from regun.render.html import asset
 from regun.render.svg import Gallery
+from regun.render.template import asset
 from report_samples import tradeoff
 
 

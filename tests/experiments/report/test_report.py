@@ -15,8 +15,8 @@ from regun.experiments.report.summary import Summary, summarise
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import curves, risky
 from regun.experiments.study.results import Found, Results, block_of
-from regun.render.html import _environment, clean
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
+from regun.render.template import clean, environment
 from report_samples import (
     block,
     evaluated,
@@ -90,7 +90,7 @@ class TestSentences:
 
     def test_where_the_test_cannot_tell(self) -> None:
         said = self.lead(method("A", 2.5), method("B", 4.0))
-        assert "not to be told by the noise floor" in said
+        assert "inconclusive (no power)" in said
         assert (
             "neither is the base model, which forgot nothing, so that does not show that anything was forgotten" in said
         )
@@ -124,7 +124,7 @@ class TestSentences:
         assert said.lead == (
             "Of 3 methods, B and A come closest to retraining and cannot be told apart: their Gap RFTP, the mean "
             "distance to Retrain, is 1.50 to 2.50 points, no farther from each other than two retrained models are on "
-            "average. B is inside the noise floor; A is not to be told by the noise floor: two retrained models are "
+            "average. B is inside the noise floor; A is inconclusive (no power): two retrained models are "
             "1.00 points apart on average and up to 2.00."
         )
         assert said.facts == (
@@ -150,7 +150,7 @@ class TestSentences:
             ((4.0, 5.0, 6.0), "That is outside the noise floor in all 3 runs: two retrained"),
             (
                 (1.0, 2.5, 6.0),
-                "That is inside the noise floor in 1, not to be told by the noise floor in 1 and outside the noise "
+                "That is inside the noise floor in 1, inconclusive (no power) in 1 and outside the noise "
                 "floor in 1 of 3 runs",
             ),
             ((1.0, 1.0, 6.0), "inside the noise floor in 2 and outside the noise floor in 1 of 3 runs"),
@@ -352,7 +352,7 @@ class TestPage:
     def test_seeds_repeats_and_the_kind_of_processor(self) -> None:
         two = block(method("A", 1.0, 3.0), method("B", 4.0, 5.0), seeds=2)
         words = Checked(build_report(results(two, seeds=(0, 1)))).words()
-        assert "1 inside, 1 cannot tell" in words
+        assert "1 inside, 1 inconclusive" in words
         assert "± 1.41" in words
         assert "1.00(2.00)" in words
         assert "Mean ± sample standard deviation over 2 seeds." in words
@@ -421,7 +421,7 @@ class TestEscaping:
             def handle_data(self, data: str) -> None:
                 self.said += data
 
-        made = _environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
+        made = environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
         reader = Reader(convert_charrefs=True)
         reader.feed(clean(made))
         reader.close()
@@ -431,4 +431,4 @@ class TestEscaping:
         from jinja2 import UndefinedError
 
         with pytest.raises(UndefinedError, match="text"):
-            _environment().from_string("{{ text }}").render()
+            environment().from_string("{{ text }}").render()

@@ -194,9 +194,9 @@ def test_floors_keep_the_largest_of_any_seed_and_a_limit_beyond_it():
 def test_verdicts_are_counted_over_runs():
     tests = (90.0, 94.0, 95.2, 100.0)  # Gap RFTP is a quarter of the difference: 0, 1, 1.3 and 2.5
     whole = study(found("a", *(judged({"test_acc": v}) for v in tests), repeats=2), seeds=2, repeats=2)
-    assert row(whole, "a").verdicts == {"inside": 2, "cannot tell": 1, "outside": 1}
-    assert verdict(row(whole, "a").verdicts) == "2 inside, 1 cannot tell, 1 outside"
-    assert verdict({"inside": 0, "cannot tell": 1, "outside": 0}) == "cannot tell"
+    assert row(whole, "a").verdicts == {"inside": 2, "inconclusive": 1, "outside": 1}
+    assert verdict(row(whole, "a").verdicts) == "2 inside, 1 inconclusive, 1 outside"
+    assert verdict({"inside": 0, "inconclusive": 1, "outside": 0}) == "inconclusive"
     assert verdict({}) == ""
 
 
@@ -305,6 +305,6 @@ def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
     without, whole = results(block(*rows[:2])), results(block(*rows))
     assert marks(whole, "gap_rftp") == marks(without, "gap_rftp") == {"near": "best", "far": "second"}
     assert row(whole, "nearest").cells["gap_rftp"].mean == 0.1
-    assert row(whole, "nearest").verdicts == {"inside": 1, "cannot tell": 0, "outside": 0}
+    assert row(whole, "nearest").verdicts == {"inside": 1, "inconclusive": 0, "outside": 0}
     assert "Beside the others, from whom they take no marks: Nearest." in said(whole)
     assert "Beside the others" not in said(without)

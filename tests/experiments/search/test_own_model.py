@@ -77,11 +77,11 @@ def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) ->
         shown.append(job)
         return method.unlearn(job, config)
 
-    import regun.api as api
+    import regun.methods._registry as registry
 
     watched = dataclasses.replace(method, unlearn=spy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "get_method", lambda name: watched)
+        patch.setattr(registry, "get_method", lambda name: watched)
         given = {name: parts[name] for name in ("forget", "retain", "heldout")}
         outcome = regun.tune(model, **given, method="regun", settings=SETTINGS, trials=2)
     assert len(outcome.trials) == len(shown) == 2

@@ -120,10 +120,10 @@ def behind(cell: Cell, seeds: int) -> str:
 def verdict(counts: Mapping[Verdict, int]) -> str:
     """Verdicts over runs in words.
 
-    >>> verdict({"inside": 2, "cannot tell": 1, "outside": 0}), verdict({"inside": 0, "cannot tell": 1, "outside": 0})
-    ('2 inside, 1 cannot tell', 'cannot tell')
+    >>> verdict({"inside": 2, "inconclusive": 1, "outside": 0}), verdict({"inside": 0, "inconclusive": 1, "outside": 0})
+    ('2 inside, 1 inconclusive', 'inconclusive')
     """
-    given = {VERDICTS[name].short: n for name, n in counts.items() if n}
+    given = {name: n for name, n in counts.items() if n}
     return ", ".join(given if sum(given.values()) == 1 else [f"{n} {word}" for word, n in given.items()])
 
 

@@ -27,7 +27,7 @@ def general(results: Results, heads: Mapping[str, str]) -> Iterator[str]:
         yield "Noise floor: mean (largest) distance between two retrained models."
     if "verdict" in heads:
         counts = ", in runs" if len(results.seeds) * results.repeats > 1 else ""
-        words = "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values())
+        words = "; ".join(f"{name}, {text.meaning}" for name, text in VERDICTS.items())
         yield f"Verdict{counts}: {words}."
     absent = [name for name in results.columns if name not in results.metrics] if results.metrics else []
     if absent:
@@ -79,7 +79,7 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
 def powerless(block: Block) -> Iterator[str]:
     """Where the model that forgot nothing is not told from retrained ones either, not being told says nothing."""
     for row in block.rows:
-        blind = row.verdicts.get("cannot tell", 0) if row.kind == "base" else 0
+        blind = row.verdicts.get("inconclusive", 0) if row.kind == "base" else 0
         if blind:
             runs = f" in {blind} of {row.judged} runs" if row.judged > 1 else ""
             yield (

@@ -15,9 +15,9 @@ from regun.experiments.search.trials import SearchResult
 from regun.experiments.study.details import RiskTable, RowDetails, attack_of, risky
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row
 from regun.experiments.study.tradeoff import TradeOff
-from regun.render.html import render
 from regun.render.numbers import names
 from regun.render.svg import Gallery
+from regun.render.template import render
 
 EXPLAINED = (
     Metric(RUNS, "Runs", "", "how many of the planned runs have been judged", "all of them"),
@@ -26,7 +26,7 @@ EXPLAINED = (
         "Verdict",
         "",
         "whether a run can be told from a retrained model by any part of its main gap (an accuracy, the attack, the "
-        "forgotten examples one by one): " + "; ".join(f"{word.short}, {word.meaning}" for word in VERDICTS.values()),
+        "forgotten examples one by one): " + "; ".join(f"{name}, {text.meaning}" for name, text in VERDICTS.items()),
         VERDICTS["inside"].phrase,
     ),
     Metric("steps", "Steps", "updates", "how often the weights were changed to unlearn", "few"),
@@ -34,7 +34,7 @@ EXPLAINED = (
     Metric(SHARE, "Time share", "%", "seconds in percent of those retraining took", "well below 100"),
 )
 """The columns of the main table that are no metrics."""
-CHIPS: dict[Verdict | None, str] = {"inside": "in", "cannot tell": "open", "outside": "out", None: "open"}
+CHIPS: dict[Verdict | None, str] = {"inside": "in", "inconclusive": "open", "outside": "out", None: "open"}
 """The style class of a verdict; None is that of runs which disagree."""
 _FIRST = ("gap_rftp", "gap_tp", "gap_rfvp", "gap_vp", "retain_acc", "forget_acc", "test_acc", "val_acc")
 _INSTEAD = {"gap_rfvp": "gap_rftp", "gap_vp": "gap_tp", "val_acc": "test_acc"}
@@ -85,6 +85,7 @@ def build_report(
     also = [metric for metric in results.metrics.values() if metric.name not in shown]
     return render(
         "report.html",
+        "regun.experiments.report",
         title=results.title,
         links=_links(overview, requests, searched),
         figures=gallery.css(),

@@ -12,10 +12,10 @@ from regun.experiments.search.objectives import OBJECTIVES
 from regun.experiments.search.settings_file import format_settings
 from regun.experiments.search.trials import SearchResult
 from regun.render.figure_style import ACCENT, COLOURS, MUTED, UNIT, figure_bytes, label_of, look
-from regun.render.html import render
 from regun.render.numbers import fixed, settings_text
 from regun.render.svg import Gallery
 from regun.render.tables import csv_of
+from regun.render.template import render
 
 OTHER = COLOURS[1]
 HEAD = ("method", "default", "best", "trials", "settings", "")
@@ -41,7 +41,9 @@ def page(found: Mapping[str, SearchResult], about: str, block: str) -> str:
     view = searches_view(found, gallery)
     links = [(view["link"], view["title"]), ("settings", "Settings file")]
     shown = {"about": about, "view": view, "block": block}
-    return render("tuning.html", title="Tuned settings", links=links, figures=gallery.css(), **shown)
+    return render(
+        "tuning.html", "regun.experiments.report", title="Tuned settings", links=links, figures=gallery.css(), **shown
+    )
 
 
 def searches_view(

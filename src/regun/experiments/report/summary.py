@@ -119,7 +119,7 @@ def _against_noise(leaders: Sequence[Row], gap: str, noise: Floor | None) -> str
     only: Verdict = next(name for name, n in verdicts.items() if n)
     means: dict[Verdict, str] = {
         "inside": f"{apart}, so by this measure the model cannot be told from a retrained one",
-        "cannot tell": f"{apart}, and it is no farther off; but neither is the base model, which forgot nothing, so "
+        "inconclusive": f"{apart}, and it is no farther off; but neither is the base model, which forgot nothing, so "
         "that does not show that anything was forgotten",
         "outside": f"{apart}, so the model can be told from a retrained one",
     }

@@ -62,14 +62,15 @@ def tune(
             f"trials are scored on unseen examples (val, and half of heldout), and there are {unseen}; give at least 2 "
             f"as heldout= or val=, or use regun.unlearn."
         )
-    family = prepared.preset or "resnet"
+    spec = prepared.spec
+    family = spec.preset or "resnet"
     outcome = search_job(
         prepared.job,
-        prepared.method,
+        spec.method,
         prepared.config,
         trials=int(trials),
-        family=family if family in prepared.method.search else "resnet",
-        fixed=prepared.settings,
+        family=family if family in spec.method.search else "resnet",
+        fixed=spec.settings,
         keep=run.keep,
         criterion=run.criterion,
     )

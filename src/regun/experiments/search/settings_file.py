@@ -8,12 +8,13 @@ w = 0.97
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from regun.errors import RegunError, SettingsError
+from regun.methods import MethodSpec
+from regun.settings import read_toml
 
 Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Request text -> method text -> setting -> value."""
@@ -22,12 +23,12 @@ Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 def read_settings(path: Path | str) -> dict[str, dict[str, dict[str, Any]]]:
     """The settings of a file, by request and method; the file may hold other tables besides `settings`."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as fault:
         raise RegunError(f"cannot read the settings file {path}: {fault.strerror or fault}.") from None
-    except (ValueError, RecursionError) as fault:  # also numbers of thousands of digits, and nesting without end
+    except UnicodeDecodeError as fault:
         raise RegunError(f"{path} is not a TOML file: {fault}. `regun tune --out DIR` writes one.") from None
-    return parse_settings(content.get("settings"), str(path))
+    return parse_settings(read_toml(text, str(path)).get("settings"), str(path))
 
 
 def parse_settings(value: Any, source: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -53,7 +54,7 @@ def parse_settings(value: Any, source: str) -> dict[str, dict[str, dict[str, Any
 
 def settings_for(blocks: Blocks, request: str, method: str, source: str = "the settings file") -> dict[str, Any]:
     """The settings of one request and method (its text up to the first comma); an error names what there is."""
-    name = method_name(method)
+    name = MethodSpec.parse(method).label
     if request not in blocks:
         known = ", ".join(sorted(blocks)) or "none"
         raise SettingsError([f"{source} has no settings for the request {request!r}; it has requests: {known}."])
@@ -63,15 +64,6 @@ def settings_for(blocks: Blocks, request: str, method: str, source: str = "the s
             [f"{source} has no settings for the method {name!r} and request {request!r}; it has methods: {known}."]
         )
     return dict(blocks[request][name])
-
-
-def method_name(text: str) -> str:
-    """A method's text up to its first comma, under which its settings are filed.
-
-    >>> method_name("regun@wide_retain,lr=0.1")
-    'regun@wide_retain'
-    """
-    return text.partition(",")[0].strip()
 
 
 def format_settings(blocks: Blocks, remarks: Mapping[tuple[str, str], str] | None = None) -> str:

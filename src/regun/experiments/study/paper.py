@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Literal
 
 from regun.errors import RegunError, unknown
+from regun.methods import MethodSpec
 
 _SETUPS = {
     # study: setup in the packaged table, what a reader must know before comparing
@@ -56,8 +57,9 @@ class Paper:
 
     def number(self, forget: str, method: str, metric: str) -> Printed | None:
         """The printed number; None for a forget request, method or metric that the paper does not report."""
-        name, _, preset = method.partition("@")
-        return self.numbers.get((_fraction(forget), name if preset in _PRESETS else method, metric))
+        spec = MethodSpec.parse(method)
+        printed = spec.name if spec.preset in _PRESETS and not spec.settings else method
+        return self.numbers.get((_fraction(forget), printed, metric))
 
 
 def paper_numbers(study_name: str) -> Paper:

@@ -1,6 +1,5 @@
 """Studies from files: read, checked, every mistake named at once."""
 
-import tomllib
 from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
@@ -12,11 +11,11 @@ from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError, unknown
-from regun.experiments.search.settings_file import Blocks, method_name, parse_settings, read_settings
+from regun.experiments.search.settings_file import Blocks, parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
 from regun.forget_spec import ForgetSpec
 from regun.methods import tuned_files
-from regun.settings import parse_spec, to_json
+from regun.settings import parse_spec, read_toml, to_json
 
 
 def builtin_names() -> list[str]:
@@ -42,10 +41,7 @@ def read_study(name: str) -> Study:
 
 def parse_study(text: str, where: str, folder: Path) -> Study:
     """A study from TOML text; files it names are looked for in `folder`."""
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as fault:  # integers of thousands of digits, nesting without end
-        raise RegunError(f"{where} is not valid TOML: {fault}.") from None
+    values = read_toml(text, where)
     if "folder" in values:
         raise SettingsError([f"{where} sets folder; that is no key of a study: files are looked for beside it."])
     study = Study.from_json({"name": Path(where).stem, **values, "folder": str(folder)})
@@ -61,7 +57,7 @@ def parse_study(text: str, where: str, folder: Path) -> Study:
 
 def _with_settings(study: Study, found: Blocks) -> Study:
     """The study over those blocks of a settings file that are for its requests and methods."""
-    wanted = {*map(method_name, study.compared), *study.compared}
+    wanted = {*(study.spec(text).label for text in study.compared), *study.compared}
     fitting = {
         request: {method: block for method, block in blocks.items() if method in wanted}
         for request, blocks in found.items()
@@ -141,7 +137,8 @@ def check_bad(study: Study) -> None:
             problems += fault.problems
         except RegunError as fault:
             problems.append(str(fault))
-    problems += _strays(study)
+    with suppress(SettingsError):  # of a method's text, named above
+        problems += _strays(study)
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
 
@@ -160,7 +157,7 @@ def _untunable(study: Study) -> list[str]:
 
 def _strays(study: Study) -> list[str]:
     """Blocks and titles that belong to nothing in the study: a typing mistake would silently have no effect."""
-    names = {*map(method_name, study.compared), *study.compared}
+    names = {*(study.spec(text).label for text in study.compared), *study.compared}
     blocks = [(request, method) for request, found in study.settings.items() for method in found]
     problems = [
         f"settings.{request!r}.{method} is for no request and method of this study "
@@ -177,13 +174,13 @@ def _check_overruled(study: Study) -> None:
     problems: list[str] = []
     for request, blocks in study.settings.items():
         for name, block in blocks.items():
-            texts = [text for text in study.compared if name in (text, method_name(text))]
+            texts = [text for text in study.compared if name in (text, study.spec(text).label)]
             configs = {text: to_json(study.resolve(text, request)[1]) for text in texts}
             problems += [
                 f"settings.{request!r}.{name}.{key} is {value!r} and has no effect: a method's text wins, "
                 f"{' and '.join(map(repr, texts))}. Leave {key} out of one of the two."
                 for key, value in block.items()
-                if all(key in parse_spec(text)[1] and configs[text][key] != value for text in texts)
+                if all(key in study.spec(text).settings and configs[text][key] != value for text in texts)
             ]
     if problems:
         raise SettingsError(problems)

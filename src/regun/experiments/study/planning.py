@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regun.artifacts.selection import EARLY, early
+from regun.artifacts.selection import EARLY, EARLY_EPOCHS, EARLY_SHARE
 from regun.experiments.search import Space
 from regun.experiments.study.forget_sets import relearn_id, request_label, select_id, sizes_of
 from regun.experiments.study.spec import FIRST_REFERENCE, Study
@@ -26,8 +26,8 @@ from regun.experiments.study.tasks import (
 )
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
-from regun.settings import parse_spec
 from regun.splits import Indices, Reserve
+from regun.training.recipes import shorten
 
 FORWARD = 1 / 3
 """What a sample's forward pass costs, as a share of forward and backward together."""
@@ -183,7 +183,7 @@ class _Planner:
         )
 
     def train_early(self, split: int, number: int, seed: int) -> str:
-        recipe, examples = early(self.study.recipe_value), len(self.kept[split].pool)
+        recipe, examples = shorten(self.study.recipe_value, EARLY_SHARE, EARLY_EPOCHS), len(self.kept[split].pool)
         return self.add(
             TrainEarly(
                 id=f"train early {number + 1}, split {split}",
@@ -237,7 +237,7 @@ class _Planner:
             models += [self.train(forget, seed, other) for other in (seed, *study.reference_seeds())]
         method, config = study.resolve(study.entries()[name], forget)
         one = self._planned(method, config, sizes)
-        fixed = tuple(parse_spec(study.entries()[name])[1])
+        fixed = tuple(study.spec(study.entries()[name]).settings)
         trials = min(how.trials, Space.of(method, config, study.family, fixed).size or how.trials)
         return self.add(
             Tune(

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from regun.artifacts.setup import (
@@ -19,11 +18,11 @@ from regun.artifacts.setup import (
 )
 from regun.auditing import ATTACKS, METRICS
 from regun.data.registry import DataSpec
-from regun.experiments.search.settings_file import Blocks, method_name
+from regun.experiments.search.settings_file import Blocks
 from regun.forget_spec import ForgetSpec
-from regun.methods import Method, get_method, read_method
+from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
-from regun.plugins import is_code
+from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
 from regun.splits import Indices, Reserve, reserve
 from regun.training.job import Budget
@@ -176,21 +175,23 @@ class Study:
 
     def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
         """A method of the study with its settings for one request; `more`, tuned ones, win over all others."""
-        blocks = self.settings.get(forget, {})
-        block = {**self._as_base(text), **blocks.get(method_name(text), {}), **blocks.get(text, {})}
-        recipe = to_json(self.recipe_value) if method_name(text) == "retrain" else None
-        method, config = read_method(self._found(text), self.family, recipe, block)
-        return method, bind(method.config, more, method.name, config) if more else config
+        blocks, spec = self.settings.get(forget, {}), self.spec(text)
+        block = {**self._as_base(spec), **blocks.get(spec.label, {}), **blocks.get(text, {})}
+        config = spec.configure(self.family, self.recipe_value if spec.method.from_scratch else None, block)
+        return spec.method, bind(spec.method.config, more, spec.method.name, config) if more else config
 
-    def _as_base(self, text: str) -> dict[str, Any]:
+    def spec(self, text: str) -> MethodSpec:
+        """A method's text, parsed; its Python file, if it is one, is looked for in the study's folder."""
+        return MethodSpec.parse(text, self.folder)
+
+    def _as_base(self, spec: MethodSpec) -> dict[str, Any]:
         """Settings that a method takes from base training: those of all methods that it has not made its own."""
-        name, _, preset = method_name(self._found(text)).partition("@")
-        method = get_method(name)
+        method = spec.method
         if self.updates == "method" or method.from_scratch:  # which has a recipe anyway
             return {}
         usual = {one.name: one.default for one in fields(Updates) if one.name in AS_BASE}
         own = {one.name: one.default for one in fields(method.config) if one.name in usual}
-        recipe, chosen = to_json(self.recipe_value), method.presets.get(preset, {})
+        recipe, chosen = to_json(self.recipe_value), method.presets.get(spec.preset or "", {})
         return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in chosen}
 
     @property
@@ -200,7 +201,7 @@ class Study:
 
     def entries(self) -> dict[str, str]:
         """Unique row names to method texts: the text up to its first comma where that is enough."""
-        shorts = [method_name(text) for text in self.compared]
+        shorts = [self.spec(text).label for text in self.compared]
         taken = {s for s in shorts if shorts.count(s) > 1} | {"retrain"}
         return {text if s in taken else s: text for s, text in zip(shorts, self.compared, strict=True)}
 
@@ -211,7 +212,7 @@ class Study:
     @cached_property
     def _titles(self) -> dict[str, str]:
         texts = self.entries()
-        plain = {n: get_method(method_name(self._found(text)).partition("@")[0]).title for n, text in texts.items()}
+        plain = {n: self.spec(text).title for n, text in texts.items()}
         several = {title for title in plain.values() if list(plain.values()).count(title) > 1}
         rest = {n: text.partition("@")[2] or text.partition(",")[2] for n, text in texts.items()}
         told = {n: f"{plain[n]} ({rest[n].replace(',', ', ')})" for n in texts if plain[n] in several and rest[n]}
@@ -230,18 +231,13 @@ class Study:
 
     def code(self) -> tuple[str, ...]:
         """Code of the user's that the study names, and that models of the store may therefore be built with."""
-        named = [self._model()[0], *(method_name(self._found(text)).partition("@")[0] for text in self.compared)]
+        named = [self._model()[0], *(self.spec(text).location for text in self.compared)]
         return tuple(name for name in named if is_code(name))
 
     def _found(self, text: str) -> str:
         """Text whose Python file, if it names one, is looked for in the study's folder."""
-        place, comma, rest = text.partition(",")
-        head, at, preset = place.partition("@")
-        file, colon, function = head.rpartition(":") if ".py:" in head else (head, "", "")
-        path = Path(file).expanduser()
-        if not file.endswith(".py") or path.is_absolute():
-            return text
-        return f"{Path(self.folder) / path}{colon}{function}{at}{preset}{comma}{rest}"
+        name, comma, rest = text.partition(",")
+        return f"{in_folder(name, self.folder)}{comma}{rest}"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.errors import NotFiniteError, RegunError
 from regun.experiments.search import Search, Space, Trial, search
 from regun.methods import Work
-from regun.settings import parse_spec
 from regun.training.job import Callbacks, Epoch, Progress
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Tune(Task):
         if how is None or models is None:
             return None
         run = ctx.unlearning(self.entry, self.split, self.forget, models[0], seed=self.seed)
-        fixed = tuple(parse_spec(ctx.study.entries()[self.entry])[1])
+        fixed = tuple(ctx.study.spec(ctx.study.entries()[self.entry]).settings)
         return Search(
             run=run,
             space=Space.of(run.method, run.config, ctx.study.family, fixed),

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regun.errors import RegunError
-from regun.experiments.search.settings_file import method_name
 from regun.experiments.study.results import Block, Results, Row
 from regun.experiments.study.spec import Study
-from regun.settings import parse_spec
+from regun.methods import MethodSpec
 
 WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -71,7 +70,7 @@ def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> Tr
         fixed = {title: point for title, point in found.items() if point}
     for name, text in study.entries().items() if study else ():
         title, texts = study.title_of(name) if study else name, _swept(study, text, weights) if study else []
-        points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[method_name(t)], _weight(t))))
+        points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t))))
         if texts != [text]:
             curves[title] = points
         elif points:
@@ -86,14 +85,13 @@ def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
     method, _ = study.resolve(text, study.forget[0])
     if method.tradeoff is None:
         return [text]
-    name, values = parse_spec(text)
-    values = {**{k: v for k, v in values.items() if k != "w"}, **method.tradeoff}
-    rest = "".join(f",{key}={value}" for key, value in values.items())
-    return [f"{name}{rest},w={w:g}" for w in weights]
+    spec = MethodSpec.parse(text)
+    rest = {**{k: v for k, v in spec.settings.items() if k != "w"}, **method.tradeoff}
+    return [replace(spec, settings={**rest, "w": f"{w:g}"}).text for w in weights]
 
 
 def _weight(text: str) -> float | None:
-    w = parse_spec(text)[1].get("w")
+    w = MethodSpec.parse(text).settings.get("w")
     return None if w is None else float(w)
 
 
