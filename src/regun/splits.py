@@ -11,11 +11,12 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
 from regun.hashing import digest
-from regun.rng import derive
+from regun.rng import derive, generator
 
 Indices = npt.NDArray[np.int64]
 
@@ -121,6 +122,12 @@ def make_splits(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Splits:
     forget = pick(labels, spec, reserved)
     retain = np.setdiff1d(reserved.pool, forget)
     return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
+
+
+def sample(indices: Indices, most: int, seed: int, *purpose: int | str) -> Indices:
+    """Return at most `most` of the indices, in a random order that follows from `seed` and `purpose`."""
+    order = torch.randperm(len(indices), generator=generator(seed, *purpose)).numpy()
+    return indices[order[:most]]
 
 
 def largest_remainder(weights: npt.NDArray[np.integer], total: int) -> Indices:

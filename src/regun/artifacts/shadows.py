@@ -23,7 +23,7 @@ from regun.auditing.predictions import FloatArray
 from regun.data.examples import Data
 from regun.errors import AuditError
 from regun.rng import derive, generator
-from regun.splits import Indices, Splits
+from regun.splits import Indices, Splits, sample
 from regun.training.job import Callbacks
 
 Chosen = npt.NDArray[np.bool_]
@@ -61,8 +61,8 @@ def audit_by_shadows(
 def _candidates(splits: Splits, seed: int) -> Indices:
     if len(splits.val) < 2:
         raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
-    order = torch.randperm(len(splits.val), generator=generator(seed, "shadow candidates")).numpy()
-    return np.sort(np.concatenate([splits.forget, splits.val[order[: len(splits.forget)]]]))
+    unseen = sample(splits.val, len(splits.forget), seed, "shadow candidates")
+    return np.sort(np.concatenate([splits.forget, unseen]))
 
 
 def _turns(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:

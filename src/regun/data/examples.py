@@ -1,7 +1,7 @@
 """What every data set offers: `Examples`, and the `Batch` it gives."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -19,6 +19,8 @@ from regun.plugins import source_digest
 Indices = npt.NDArray[np.int64]
 Inputs = Tensor | Mapping[str, Tensor]
 Device = torch.device | str
+ProgressCallback = Callable[[int, int], None]
+"""Called with what is done and with the total, 0 if that is not known: bytes of a download, images decoded."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def train_out_models(plan: Plan, folder: Folder, listener: Listener) -> OutModel
     fault = plan.case.why_no_fresh_model
     if fault:
         return OutModels(NONE, why=f"no model that never saw the records can be made: {fault}")
-    recipe = plan.case.project.out_recipe
+    recipe = plan.case.project.out_recipe(len(plan.retain))
     made = OutModels(SHORT, recipe=to_json(recipe))
     for number in range(plan.out_models):
         key = _key(plan, recipe, number)

@@ -104,7 +104,7 @@ class Plan:
         if self.out_models and self.case.why_no_fresh_model:
             trained = f"{trained}: {self.case.why_no_fresh_model}"
         elif self.out_models:
-            recipe = project.out_recipe
+            recipe = project.out_recipe(len(self.retain))
             steps = teacher_work(recipe, len(self.retain)).steps
             each = f"{many(recipe.epochs, 'epoch')} or {many(steps, 'step')} each"
             trained = f"{many(self.out_models, 'short training')} on the retain set, {each}"

@@ -31,11 +31,10 @@ from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
-from regun.methods._teacher import TeacherSettings, teacher_recipe
 from regun.plugins import find_function, guarded
 from regun.splits import Reserve
 from regun.training.job import device_of
-from regun.training.recipes import Recipe, as_recipe
+from regun.training.recipes import Recipe, as_recipe, assumed_recipe, shorten
 
 MOST_OUTS = 1000
 """Out models that anybody could want."""
@@ -112,10 +111,9 @@ class Project:
         """How the model was trained, where that is known."""
         return as_recipe(self.retrain) if self.retrain else None
 
-    @property
-    def out_recipe(self) -> Recipe:
-        """How a short out model is trained: as the model was, or as usual, for a share of the epochs."""
-        return teacher_recipe(self.recipe, TeacherSettings(teacher_share=self.out_share))
+    def out_recipe(self, retain: int) -> Recipe:
+        """How a short out model is trained on so many examples: as the model was, or by the assumed recipe."""
+        return shorten(self.recipe or assumed_recipe(retain), self.out_share)
 
 
 @dataclass(frozen=True)

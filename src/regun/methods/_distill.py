@@ -86,7 +86,7 @@ class Balance:
 
     def __init__(self, job: Job, stick: BaselineComparison, teacher: nn.Module | None) -> None:
         self.job, self.stick = job, stick
-        self.forget = stick.some(job.indices("forget"), "forget")
+        self.forget = stick.sample(job.indices("forget"), "forget")
         self.wanted = self.known(teacher) if teacher is not None else 0.0
         self.remembers, self.rounds = True, 0
 
@@ -131,7 +131,7 @@ class Keeper:
 
     def __init__(self, job: Job, balance: Balance, first: int) -> None:
         self.job, self.balance, self.stick, self.first = job, balance, balance.stick, first
-        self.best = BestState(latest=True)  # later rounds have smaller steps
+        self.best = BestState(latest=True)  # of equals the later: its learning rate is lower
 
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
@@ -140,5 +140,5 @@ class Keeper:
             if epoch.number <= self.first:
                 return
             asked = self.stick.unseen if len(self.stick.unseen) else self.stick.retain
-            score = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
-        self.best.update(-score, model)
+            error = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
+        self.best.update(-error, model)

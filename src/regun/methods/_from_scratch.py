@@ -14,24 +14,19 @@ from regun.errors import RegunError
 from regun.methods._contract import Work
 from regun.methods._fresh_weights import fresh_model, reset_parameters
 from regun.rng import generator, isolated
+from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Epoch, Job, copied, frozen_copy
-from regun.training.recipes import Recipe
+from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
 
 LOG = logging.getLogger("regun.auto")
 RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Learning rates of AdamW that are tried where nobody says which was used."""
-TRIED_STEPS = 40
+TRIED_STEPS, ASKED = 40, 512
+"""Steps of a trial, and how many retain examples its loss is measured on."""
 ROUND_STEPS, ROUND_EPOCHS = 300, 5
 """The first round of training: so many steps and epochs at least; every further one is twice as long."""
-USUAL = Recipe(epochs=40, batch_size=64, optimizer="adamw", lr=1e-3, weight_decay=0.01, schedule="cosine")
-"""What training is taken to have been where nobody says."""
-
-
-def batch_for(retain: int) -> int:
-    """The usual batch, or an eighth of a small set."""
-    return min(USUAL.batch_size, max(8, retain // 8))
 
 
 def trial_work(retain: int, batch: int, rates: int) -> Work:
@@ -42,7 +37,7 @@ def trial_work(retain: int, batch: int, rates: int) -> Work:
 
 def first_round(retain: int) -> int:
     """Epochs of the first round."""
-    return max(ROUND_EPOCHS, math.ceil(ROUND_STEPS / math.ceil(retain / batch_for(retain))))
+    return max(ROUND_EPOCHS, math.ceil(ROUND_STEPS / math.ceil(retain / assumed_recipe(retain).batch_size)))
 
 
 def most_epochs(retain: int, most: int) -> int:
@@ -55,7 +50,7 @@ def most_epochs(retain: int, most: int) -> int:
 
 def found_rate(job: Job, model: nn.Module, recipe: Recipe, rates: Sequence[float]) -> Recipe:
     """The recipe with the one of some learning rates that lowers the loss on the retain set most in a few steps."""
-    asked = _some(job, job.indices("retain"))
+    asked = sample(job.indices("retain"), ASKED, job.seed, "rate")
     losses = {lr: _tried(job, model, replace(recipe, lr=lr), asked) for lr in rates}
     best = min(rates, key=lambda lr: losses[lr])
     told = ", ".join(f"{lr:g}: {loss:.3f}" for lr, loss in losses.items())
@@ -132,8 +127,3 @@ def _tried(job: Job, model: nn.Module, recipe: Recipe, asked: Indices) -> float:
     logits = eval_logits(mine.model, job.examples, asked, job.device)
     loss = float(functional.cross_entropy(logits, torch.from_numpy(job.examples.labels_at(asked))))
     return loss if math.isfinite(loss) else math.inf
-
-
-def _some(job: Job, indices: Indices, most: int = 512) -> Indices:
-    order = torch.randperm(len(indices), generator=generator(job.seed, "rate")).numpy()
-    return indices[order[:most]]

@@ -118,7 +118,7 @@ def needs(config: Config) -> Needs:
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
     """Epochs over the forget set, with retain batches beside it; before, a teacher's training."""
-    each = teacher_work(teacher_recipe(recipe, config), retain)
+    each = teacher_work(teacher_recipe(recipe, config, retain), retain)
     teachers = config.teachers if _trains_teacher(config) else 0
     return sum([each] * teachers, _distillation(config, forget, retain))
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
 from regun.auditing.attack_results import ScoredSplits, offline_a, scores
-from regun.auditing.durability import Point
 from regun.auditing.roc import Contrast, roc_curve
+from regun.experiments.study.relearn_curves import RelearnCurves
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -17,14 +17,6 @@ POINTS = 160
 """Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""
 RISKY = 25
 _EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
-
-
-@dataclass(frozen=True)
-class RelearnCurves:
-    """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
-
-    curves: Mapping[str, tuple[Point, ...]]
-    references: tuple[tuple[Point, ...], ...]
 
 
 @dataclass(frozen=True)

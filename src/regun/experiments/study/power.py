@@ -50,7 +50,7 @@ def retrained_only(study: Study) -> Study:
         raise SettingsError(
             [f"study.references is {study.references}; a noise floor needs at least 2 beside Retrain: set 2 or more."]
         )
-    return replace(study, methods=(), beside=(), titles={}, settings={}, tune={}, tune_seed=None, relearn=False)
+    return replace(study, methods=(), unranked=(), titles={}, settings={}, tune={}, tune_seed=None, relearn=False)
 
 
 def powers(results: Results) -> list[Power]:
