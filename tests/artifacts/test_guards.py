@@ -13,7 +13,7 @@ from regun.guards import ASKED, FEW_STEPS, Guard
 from regun.methods import get_method
 from regun.splits import Splits
 from regun.training.job import Budget, Job
-from regun.unlearning import tell, unlearn_job
+from regun.unlearning import log_warnings, unlearn_job
 from toys import blobs, job_for, mlp
 
 FINETUNE = get_method("finetune")
@@ -162,7 +162,7 @@ def test_every_run_is_guarded_and_a_method_may_have_its_own_word(caplog) -> None
     with caplog.at_level(logging.WARNING, "regun"):
         outcome = unlearn_job(job_for(mlp(), blobs()), method, config)
         assert not caplog.messages  # whoever keeps the outcome tells
-        tell(outcome.warnings)
+        log_warnings(outcome.warnings)
     assert outcome.warnings[0] == "my own word"
     assert "no weight has changed" in outcome.warnings[1]
     assert outcome.notes == {"kept": 1}
