@@ -10,7 +10,6 @@ from torch import nn
 from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tuple, check_arguments
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
-from regun.data.examples import Indices
 from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.guards import lost_in_precision
@@ -34,6 +33,7 @@ from regun.settings import bind
 from regun.splits import Splits
 from regun.training.job import Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates, as_recipe
+from regun.types import Indices
 from regun.unlearning import Outcome, log_warnings, not_finite, unlearn_job
 
 NOTHING: Indices = np.zeros(0, dtype=np.int64)

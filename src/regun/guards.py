@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.methods import Method
 from regun.models.forward import counting
 from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import HALF, Job
+from regun.types import Indices
 
 ASKED = 500
 """Examples of a set that are asked before and after, at most."""

@@ -10,18 +10,19 @@ from torch import Tensor, nn
 
 from regun.arguments import REBUILD, InputOptions, as_model
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch, Examples, Indices, named, placed
+from regun.data.examples import Batch, Examples, named, placed
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, LabelError, RegunError
-from regun.models.adapters import Read, ReadLogits, binary, wrap
-from regun.models.forward import Inputs, counting, logits_of
+from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
+from regun.models.forward import counting, logits_of
 from regun.plugins import guarded
 from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import copied, device_of, uncompiled
 from regun.training.weights import broken_weights, misfits
+from regun.types import Indices, Inputs
 
 UNKNOWN = 2**31
 """Number of classes that every label is below, until the true one is known."""
@@ -105,7 +106,7 @@ def wrap_model(model: nn.Module, logits: ReadLogits | None) -> nn.Module:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the user's module inside one that `wrap_model` made."""
-    return model.model if isinstance(model, Read) else model
+    return model.model if isinstance(model, OutputAdapter) else model
 
 
 def restore_dtype(made: nn.Module, model: nn.Module) -> nn.Module:
@@ -221,11 +222,11 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
             f"{name} ({kind}) returns {_dtype(logits.dtype)} numbers; logits are floating-point. Return the outputs of "
             f"the last layer, before any argmax or rounding."
         )
-    if _are_probabilities(logits) and not (isinstance(model, Read) and model.logits is binary):
+    if _are_probabilities(logits) and not (isinstance(model, OutputAdapter) and model.logits is binary):
         raise RegunError(
             f"what inputs.logits returns for {name} ({kind}) are probabilities, not logits. Leave out the softmax, or "
             f"return the logarithm: .clamp_min(1e-12).log()."
-            if isinstance(model, Read)
+            if isinstance(model, OutputAdapter)
             else f"the outputs of {name} ({kind}) are probabilities, not logits: it ends in a softmax. Remove that "
             f"layer, or pass inputs=regun.InputOptions(logits=lambda p: p.clamp_min(1e-12).log())."
         )

@@ -17,8 +17,7 @@ from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
 from regun.hashing import digest
 from regun.rng import derive, generator
-
-Indices = npt.NDArray[np.int64]
+from regun.types import Indices
 
 
 @dataclass(frozen=True)

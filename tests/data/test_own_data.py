@@ -407,7 +407,7 @@ EDITS = [  # file, old text, new text, whose descriptions change
     ("data/tensors.py", "len(tensor) !=", "len(tensor) <", ["tensors"]),
     ("models/resnet.py", "stride = 1 if stem", "stride = 2 if stem", ["resnet18"]),
     ("models/small.py", "2 if max(height, width)", "3 if max(height, width)", ["cnn"]),
-    ("models/transformers_wrapper.py", "output.logits", "output.logits * 2", ["vit"]),
+    ("models/adapters.py", "output.logits", "output.logits * 2", ["vit"]),
     ("data/augment.py", "# only the CPU has", "# a comment says that only the CPU has", []),
     ("models/resnet.py", "# mean, not", "# another comment, not", []),
     ("models/resnet.py", '"""Two 3x3 convolutions', '"""Some convolutions', []),

@@ -12,13 +12,12 @@ from regun.artifacts.out_models import OutPredictions
 from regun.artifacts.trainings import answers_by, load_model
 from regun.auditing import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
 from regun.auditing.predictions import UNSEEN, Predictions
-from regun.data.examples import Data, Examples, Indices
+from regun.data.examples import Data, Examples
 from regun.errors import AuditError, NotFiniteError
 from regun.hashing import code_digest, digest
 from regun.predict import predict
 from regun.splits import Splits
-
-Device = torch.device | str
+from regun.types import Device, Indices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from torch import nn
 from regun.artifacts import Artifact, Made, Slot, Store, state_digest, versions
 from regun.artifacts.trainings import Training, build_like, load_model
 from regun.auditing.predictions import FloatArray, Predictions
-from regun.data.examples import Data, Examples, Indices
+from regun.data.examples import Data, Examples
 from regun.errors import NotFiniteError
 from regun.hashing import code_digest, digest
 from regun.methods._fresh_weights import fresh_model, reset
@@ -27,6 +27,7 @@ from regun.splits import Splits
 from regun.training.job import Callbacks, Cost, Job, private_copy
 from regun.training.recipes import Recipe, shorten
 from regun.training.scratch import train_from_scratch
+from regun.types import Indices
 from regun.unlearning import not_finite
 
 SHARE = 0.25

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from regun.auditing.predictions import FloatArray
 from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
-from regun.splits import Indices, Reserve
-
-FloatArray = npt.NDArray[np.float64]
+from regun.splits import Reserve
+from regun.types import Indices
 
 FLOOR = -50.0
 """Stands in for log 0, and keeps one model's certainty from outvoting the others."""

@@ -23,8 +23,9 @@ from regun.auditing.predictions import FloatArray
 from regun.data.examples import Data
 from regun.errors import AuditError
 from regun.rng import derive, generator
-from regun.splits import Indices, Splits, sample
+from regun.splits import Splits, sample
 from regun.training.job import Callbacks
+from regun.types import Indices
 
 Chosen = npt.NDArray[np.bool_]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.artifacts import Artifact, Made, Slot, Store, read_weights, state_digest
-from regun.data.examples import Data, Indices
+from regun.data.examples import Data
 from regun.errors import DivergedError, StoreError
 from regun.hashing import code_digest, digest
 from regun.models import ModelSpec, build_model
@@ -21,6 +21,7 @@ from regun.training.job import Budget, Callbacks, Cost, Job, private_copy
 from regun.training.recipes import Recipe, resolve_precision
 from regun.training.scratch import train_from_scratch
 from regun.training.weights import first_not_finite, misfits
+from regun.types import Indices
 
 ImageShape = tuple[int, int, int]
 

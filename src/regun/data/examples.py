@@ -15,10 +15,8 @@ from regun import hashing, rng
 from regun.errors import LabelError
 from regun.hashing import code_digest
 from regun.plugins import source_digest
+from regun.types import Device, Indices, Inputs
 
-Indices = npt.NDArray[np.int64]
-Inputs = Tensor | Mapping[str, Tensor]
-Device = torch.device | str
 ProgressCallback = Callable[[int, int], None]
 """Called with what is done and with the total, 0 if that is not known: bytes of a download, images decoded."""
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from regun import hashing
 from regun.data.arrays import ArrayExamples, Images, content_digest
-from regun.data.examples import Data, Indices, InputPipeline, ProgressCallback
+from regun.data.examples import Data, InputPipeline, ProgressCallback
 from regun.errors import DataError, RegunError
 from regun.settings import read_json
+from regun.types import Indices
 
 Files = list[tuple[int, str]]  # label and path below the root, sorted
 

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from regun.data.arrays import ArrayExamples
-from regun.data.examples import Examples, Indices, in_order, named
+from regun.data.examples import Examples, in_order, named
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
 from regun.errors import DataError, unknown
+from regun.types import Indices
 
 TRAINED, UNSEEN = ("forget", "retain", "train"), ("heldout", "val", "test")
 BLOCK_BYTES = 2**22

@@ -17,7 +17,6 @@ from torch import nn
 from regun.artifacts import state_digest, versions
 from regun.auditing import Predictions, SplitPredictions
 from regun.auditing.predictions import FloatArray
-from regun.data.examples import Indices
 from regun.data.views import Joined
 from regun.deletion.folder import Folder
 from regun.deletion.options import Listener
@@ -32,6 +31,7 @@ from regun.settings import to_json
 from regun.splits import Splits
 from regun.training.job import Cost, Job, private_copy
 from regun.training.recipes import Recipe
+from regun.types import Indices
 from regun.unlearning import unlearn_job
 
 RETRAINED, SHORT, NONE = "retrained", "short", "none"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regun.data.examples import Examples, Indices
+from regun.data.examples import Examples
 from regun.data.overlap import check_overlap, content_hashes, in_memory
 from regun.data.views import Selected
 from regun.deletion.folder import REQUEST, Folder
@@ -22,6 +22,7 @@ from regun.hashing import digest
 from regun.methods._teacher import teacher_work
 from regun.render.numbers import many
 from regun.settings import read_json
+from regun.types import Indices
 
 NO_RULE = Rule(())
 

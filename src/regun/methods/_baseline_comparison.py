@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.data.examples import Indices
 from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import Job
+from regun.types import Indices
 
 ASKED = 1000
 """Examples of a set that are asked, at most."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Batch, Indices
+from regun.data.examples import Batch
 from regun.methods._baseline_comparison import BaselineComparison
 from regun.methods._contract import Work
 from regun.models.forward import counting
@@ -17,6 +17,7 @@ from regun.training.forward import eval_logits
 from regun.training.job import Epoch, Job, Step
 from regun.training.recipes import Recipe
 from regun.training.streams import Stream, paired
+from regun.types import Indices
 
 ROUNDS = 20
 """Parts of a distillation, each at its own learning rate."""

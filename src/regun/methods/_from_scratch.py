@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.errors import RegunError
 from regun.methods._contract import Work
 from regun.methods._fresh_weights import fresh_model, reset_parameters
@@ -19,6 +18,7 @@ from regun.training.forward import eval_logits
 from regun.training.job import Budget, Epoch, Job, copied, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
+from regun.types import Indices
 
 LOG = logging.getLogger("regun.auto")
 RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Ranges, Work, passes
 from regun.methods._layers import HELP, check_layers, training_only
 from regun.settings import setting
@@ -22,6 +21,7 @@ from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
 from regun.training.streams import one_pass
+from regun.types import Indices
 
 TITLE = "Finetune"
 NEEDS = Needs()

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.data.examples import Indices
 from regun.errors import SettingsError
 from regun.methods._contract import Choice, Method, Needs, Ranges, Work
 from regun.methods._memorization import memorisation
@@ -31,6 +30,7 @@ from regun.settings import check, setting
 from regun.training.fit import Fitted
 from regun.training.job import Job
 from regun.training.recipes import Recipe
+from regun.types import Indices
 
 TITLE = "RUM"
 NEEDS = Needs(heldout=True)

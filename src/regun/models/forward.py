@@ -14,8 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from regun.errors import RegunError
-
-Inputs = Tensor | Mapping[str, Tensor]
+from regun.types import Inputs
 
 
 @dataclass

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from regun.data.examples import Batch, Examples, Indices, Inputs
+from regun.data.examples import Batch, Examples
 from regun.models.forward import counting, features_of, logits_of
 from regun.training.job import copied
+from regun.types import Indices, Inputs
 
 BATCH = 256
 M = TypeVar("M", bound=nn.Module)

@@ -8,12 +8,13 @@ from typing import Any, TypeGuard, cast
 import torch
 from torch import Tensor, nn
 
-from regun.data.examples import Batch, Examples, Indices, Inputs
+from regun.data.examples import Batch, Examples
 from regun.errors import RegunError
 from regun.models.forward import bearing_one, logits_of
 from regun.rng import derive
 from regun.splits import Splits
 from regun.training.recipes import Recipe
+from regun.types import Indices, Inputs
 
 HALF = (torch.float16, torch.bfloat16)
 

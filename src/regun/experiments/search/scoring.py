@@ -18,7 +18,8 @@ from regun.experiments.search.objectives import Scored, gap_score, reference_sco
 from regun.hashing import digest
 from regun.methods import Method
 from regun.rng import derive
-from regun.splits import Indices, Splits, proportional_order
+from regun.splits import Splits, proportional_order
+from regun.types import Indices
 
 SET_ASIDE = 0.5
 

@@ -23,8 +23,9 @@ from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.hashing import code_digest, digest
 from regun.predict import predict
-from regun.splits import Indices, Splits
+from regun.splits import Splits
 from regun.training.job import Callbacks
+from regun.types import Indices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
 from regun.auditing.attack_results import ScoredSplits, offline_a, scores
+from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
 from regun.experiments.study.relearn_curves import RelearnCurves
-
-FloatArray = npt.NDArray[np.float64]
 
 POINTS = 160
 """Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""

@@ -27,8 +27,9 @@ from regun.experiments.study.tasks import (
 from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
 from regun.relearning import RETAINED, relearn_points, relearn_updates
-from regun.splits import Indices, Reserve, make_splits
+from regun.splits import Reserve, make_splits
 from regun.training.recipes import shorten
+from regun.types import Indices
 
 FORWARD = 1 / 3
 """The cost of a sample's forward pass, as a share of forward and backward together."""

@@ -24,9 +24,10 @@ from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
 from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Indices, Reserve, reserve
+from regun.splits import Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
+from regun.types import Indices
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""
