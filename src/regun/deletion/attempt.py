@@ -95,7 +95,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
 def fair_sets(how: Chosen, sets: Container[str]) -> list[str]:
     """The unseen sets to judge a method by: not the held-out one if it trains towards it, unless there is no other."""
     unseen = [name for name in UNSEEN if name in sets]
-    return [name for name in unseen if name != "heldout" or not how.needs.looks] or unseen
+    return [name for name in unseen if name != "heldout" or not how.needs.uses_heldout] or unseen
 
 
 def judged(spec: str, outcome: Outcome, fair: Sequence[str], current: nn.Module, judge: Judge) -> Attempt:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regun.auditing import Number, evaluate
+from regun.auditing import Estimate, evaluate
 from regun.errors import RegunError
 from regun.experiments.report.formats import render
 from regun.experiments.report.layout import Line, behind, lay_out, verdict
@@ -178,7 +178,7 @@ def test_rows_of_an_unfinished_study_are_not_ranked_and_the_note_says_so():
 def test_a_number_that_retrain_does_not_have_is_not_said_to_lack_a_mark():
     """What only the methods have cannot be close to Retrain, however many runs there are."""
     own = [judged({"test_acc": v}) for v in (89.0, 80.0)]
-    own = [replace(one, numbers={**one.numbers, "influence_left": Number(10.0)}) for one in own]
+    own = [replace(one, numbers={**one.numbers, "influence_left": Estimate(10.0)}) for one in own]
     whole = study(*(found(name, one) for name, one in zip("ab", own, strict=True)))
     assert whole.blocks[0].rankings["influence_left"].order == ()
     assert row(whole, "a").cells["influence_left"].distance is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
-from regun.auditing.attack_results import ScoredSplits, offline_a, scores
+from regun.auditing.attack_results import attack_scores, offline_a
 from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
 from regun.experiments.study.relearn_curves import RelearnCurves
@@ -76,10 +76,10 @@ def curves(closeup: RowDetails) -> dict[str, Curve]:
     if split is None:
         return {}
     attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
-    others = [ScoredSplits.of(_scored(reference, split)) for reference in closeup.references]
+    others = [_scored(reference, split) for reference in closeup.references]
     found: dict[str, Curve] = {}
     for name, signals in closeup.signals.items():
-        by_split = scores(attack, ScoredSplits.of(_scored(signals, split)), others, a)
+        by_split = attack_scores([attack], _scored(signals, split), others, a)[attack.name]
         contrast = Contrast.of(by_split["forget"], by_split[split])
         fpr, tpr = roc_curve(contrast, POINTS)
         auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])
