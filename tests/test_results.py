@@ -12,7 +12,6 @@ import pytest
 from scipy.stats import ttest_rel
 
 from expect import assert_names
-
 from regun.experiments.study.parse import read_study
 
 RESULTS = Path(__file__).parent.parent / "results"
