@@ -403,9 +403,9 @@ def test_the_examples_that_judge_are_not_those_regun_learns_from(world: World) -
     order = world.search("regun", objective="reference")
     run = order.trial({"w": 0.3})
     assert run.config.w == 0.3
-    assert not np.intersect1d(run.splits.heldout, order.judged_on["unseen"]).size
+    assert not np.intersect1d(run.splits.heldout, order.scoring_parts["unseen"]).size
     assert len(run.splits.heldout) == len(world.splits.heldout) // 2
-    assert set(world.splits.val) <= set(order.judged_on["unseen"])
+    assert set(world.splits.val) <= set(order.scoring_parts["unseen"])
     assert world.search("finetune", objective="reference").trial({}).splits is world.splits
     assert world.search("regun", objective="gap").trial({}).splits is world.splits
 
@@ -420,7 +420,7 @@ def test_a_users_own_method_does_not_see_them_either(world: World) -> None:
     run = replace(world.search("regun").run, method=method, config=method.configure({}))
     order = Search(run=run, space=Space({}, {}), objective="reference", trials=1)
     unlearn_model(order.trial({}), world.store, CPU, about={})
-    assert not np.intersect1d(seen[0], order.judged_on["unseen"]).size
+    assert not np.intersect1d(seen[0], order.scoring_parts["unseen"]).size
 
 
 @pytest.mark.parametrize("objective", ["gap", "reference"])
