@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regun
+from expect import error
 from regun.data.tensors import TensorExamples
 from regun.errors import RegunError, SettingsError
 from regun.experiments.search import search_job
@@ -89,12 +90,11 @@ def test_held_out_alone_is_enough_and_half_of_it_is_never_shown(model, parts) ->
 
 
 def test_unseen_examples_are_needed(model, parts) -> None:
-    with pytest.raises(RegunError, match="scored on unseen examples, of which there are 0"):
+    with error(RegunError, 0, "heldout", "val", "tune"):
         regun.unlearn(model, forget=parts["forget"], retain=parts["retain"], method="finetune", tune=2)
     one = tuple(part[:1] for part in parts["heldout"])
-    with pytest.raises(RegunError, match="Give more as heldout= or val=, or leave tune out") as caught:
+    with error(RegunError, 0, "heldout", "val", "tune"):
         regun.unlearn(model, forget=parts["forget"], retain=parts["retain"], heldout=one, method="finetune", tune=2)
-    assert "regun train" not in str(caught.value)
 
 
 def test_only_what_is_kept_is_talked_about(model, parts, caplog) -> None:
@@ -135,18 +135,15 @@ def test_diverged_trials_are_the_worst(model, parts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "names"),
     [
-        ({"tune": 0}, "tune is 0; give at least 1 trial"),
-        ({"tune": 3, "method": "ssd"}, "SSD has nothing to search"),
-        ({"tune": 3, "method": lambda job: None}, "has nothing to search"),
-        (
-            {"tune": 3, "method": "regun", "settings": {"lr": 0.1, "w": 0.2}},
-            r"ReGUn has nothing to search \(its searched settings: lr, w",
-        ),
-        ({"tune": 3, "method": "auto"}, "Auto has nothing to search"),
+        ({"tune": 0}, ["tune", 0, 1]),
+        ({"tune": 3, "method": "ssd"}, ["SSD"]),
+        ({"tune": 3, "method": lambda job: None}, ["lambda"]),
+        ({"tune": 3, "method": "regun", "settings": {"lr": 0.1, "w": 0.2}}, ["ReGUn", "lr", "w"]),
+        ({"tune": 3, "method": "auto"}, ["Auto"]),
     ],
 )
-def test_bad_orders(more, message: str, model, parts) -> None:
-    with pytest.raises(SettingsError, match=message):
+def test_nothing_to_search(more, names: list[object], model, parts) -> None:
+    with error(SettingsError, *names):
         regun.unlearn(model, **parts, **more)
