@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regun.auditing import Evaluation, Gap, Number, Predictions, evaluate
+from regun.auditing import Estimate, Evaluation, Gap, Predictions, evaluate
 from regun.auditing.metrics import GAPS, gap
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Row, Run, block_of, metrics_of, row_of
@@ -34,7 +34,7 @@ def judged(
     numbers = gaps | numbers  # a gap that is given stands
     found = {name: _gap(abs(value - truth.get(name, 0.0)), floor) for name, value in numbers.items()}
     ends = {name: (v - half, v + half) if half and "gap" not in name else () for name, v in numbers.items()}
-    made = {name: Number(v, *ends[name]) for name, v in numbers.items()}
+    made = {name: Estimate(v, *ends[name]) for name, v in numbers.items()}
     return Evaluation(made, {}, dict(truth), found, (), ("A claim.",), {"level": 0.95})
 
 
@@ -46,7 +46,7 @@ def _gap(away: float, floor: tuple[float, float, float] | None) -> Gap:
 
 def hand_made(gap_rftp: float, *, floor: tuple[float, float, float] | None = (1.0, 2.0, 3.0)) -> Evaluation:
     """An evaluation that has this Gap RFTP and nothing else, judged by the noise floor (mean, largest, limit)."""
-    number = {"gap_rftp": Number(gap_rftp)}
+    number = {"gap_rftp": Estimate(gap_rftp)}
     return Evaluation(number, {}, {}, {"gap_rftp": _gap(gap_rftp, floor)}, (), ("A claim.",), {"level": 0.95})
 
 

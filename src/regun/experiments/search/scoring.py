@@ -71,7 +71,7 @@ def visible_splits(method: Method, objective: str, splits: Splits, labels: Indic
 
     A method of this package declares whether it uses them; a user's method need not.
     """
-    looks = method.needs.looks or method.source is not None
+    looks = method.needs.uses_heldout or method.source is not None
     return set_aside(splits, labels)[0] if objective == "reference" and looks else splits
 
 
