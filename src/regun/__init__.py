@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regun.artifacts import Store
     from regun.auditing import Evaluation
     from regun.card import model_card
-    from regun.deletion import Project, deletion_request, forget
+    from regun.deletion import DeletionRequest, Project, forget
     from regun.errors import RegunError
     from regun.forget_spec import ForgetSpec
     from regun.splits import Splits, make_splits, reserve
@@ -40,7 +40,7 @@ _MODULE_OF = {
     "Job": "training.job",
     "Budget": "training.job",
     "Project": "deletion",
-    "deletion_request": "deletion",
+    "DeletionRequest": "deletion",
     "forget": "deletion",
     "model_card": "card",
     "Store": "artifacts",
@@ -62,6 +62,7 @@ _PACKAGES = {
 
 __all__ = [
     "Budget",
+    "DeletionRequest",
     "Evaluation",
     "ForgetSpec",
     "Job",
@@ -71,7 +72,6 @@ __all__ = [
     "Splits",
     "Store",
     "audit",
-    "deletion_request",
     "forget",
     "make_splits",
     "model_card",

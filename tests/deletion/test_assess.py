@@ -22,7 +22,7 @@ def ruin(job: regun.Job) -> None:
 
 
 def test_a_ruined_model_is_rejected_by_the_default_rule(tmp_path: Path) -> None:
-    request = regun.deletion_request(ids()[:20])
+    request = regun.DeletionRequest.of(ids()[:20])
     done = regun.forget(
         project(method=f"{__file__}:ruin", **MEMORY), request, tmp_path / "ruined", Options(bootstrap=20)
     )
@@ -40,7 +40,7 @@ def test_a_ruined_model_is_rejected_by_the_default_rule(tmp_path: Path) -> None:
 
 def test_the_digest_of_the_weights_is_compared_with_the_file(tmp_path: Path) -> None:
     """A receipt and a ledger line that agree on a digest of other weights than the file holds."""
-    regun.forget(project(method=ERASE, **MEMORY), regun.deletion_request(ids()[:20]), tmp_path, Options(bootstrap=20))
+    regun.forget(project(method=ERASE, **MEMORY), regun.DeletionRequest.of(ids()[:20]), tmp_path, Options(bootstrap=20))
     (line,) = read_ledger(tmp_path / "ledger.jsonl").lines
     folder = tmp_path / "requests/0001"
     content = json.loads((folder / "receipt.json").read_text())
@@ -51,5 +51,5 @@ def test_the_digest_of_the_weights_is_compared_with_the_file(tmp_path: Path) -> 
         (folder / name).write_bytes(text)
         files[name] = hashlib.sha256(text).hexdigest()
     (tmp_path / "ledger.jsonl").write_text(line._replace(after="0" * 64, files=files).text() + "\n")
-    failed = [check.what for _, checks in verify_folder(tmp_path) for check in checks if check.fine is False]
+    failed = [check.name for _, checks in verify_folder(tmp_path) for check in checks if check.passed is False]
     assert failed == ["model.safetensors"]

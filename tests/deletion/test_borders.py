@@ -14,13 +14,13 @@ from torch.utils.data import Dataset
 import regun
 import regun.deletion
 from regun.cli import main
-from regun.deletion import Options, Pseudonyms, history, load_project, verify_audit, verify_folder
+from regun.deletion import Options, history, load_project, reaudit_receipt, verify_folder
 from regun.errors import RegunError
 from regun.training.fit import Fitted
 
 HERE = Path(__file__).parent
 EXIT = r"(sys\.exit\(0\)|SystemExit: 0)"
-LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+LENIENT = Options(accept=EASY, accept_inconclusive=True, bootstrap=20)
 
 
 def leave(*_: object) -> None:
@@ -59,7 +59,7 @@ class LeavingData(Dataset):
 def test_an_end_of_the_program_is_no_success(tmp_path: Path, changes: dict, options: Options, who: str) -> None:
     given = project(**{"method": QUICK, **changes})
     with pytest.raises(RegunError, match=rf"{who}.*{EXIT}"):
-        regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path / "out", options)
+        regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", options)
     assert not history(tmp_path / "out")
 
 
@@ -67,7 +67,7 @@ def test_nor_is_it_one_of_a_data_set(tmp_path: Path) -> None:
     with pytest.raises(RegunError, match=EXIT):
         regun.forget(
             project(val=LeavingData(), unseen_ids={}, method=QUICK),
-            regun.deletion_request(ids()[:5]),
+            regun.DeletionRequest.of(ids()[:5]),
             tmp_path / "out",
             LENIENT,
         )
@@ -75,9 +75,9 @@ def test_nor_is_it_one_of_a_data_set(tmp_path: Path) -> None:
 
 
 def test_nor_is_it_one_of_a_project_that_is_verified(tmp_path: Path) -> None:
-    regun.forget(project(method=QUICK), regun.deletion_request(ids()[:5]), tmp_path, LENIENT)
+    regun.forget(project(method=QUICK), regun.DeletionRequest.of(ids()[:5]), tmp_path, LENIENT)
     with pytest.raises(RegunError, match=EXIT):
-        verify_audit(tmp_path / "requests/0001/receipt.json", project(retrained=leave), Pseudonyms())
+        reaudit_receipt(tmp_path / "requests/0001/receipt.json", project(retrained=leave))
 
 
 def test_nor_is_it_one_of_the_file_itself(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_fails_in_a_callback_is_told_as_the_project_s(tmp_path: Path, what:
 
     given = project(method="retrain,epochs=1", **{what: fail})
     with pytest.raises(RegunError, match=f"the project's {what} failed: ZeroDivisionError: no disk today"):
-        regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path / "out", LENIENT)
+        regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", LENIENT)
 
 
 @pytest.mark.parametrize(
@@ -136,25 +136,25 @@ NOTING, POISON = (f"{__file__}:{name}" for name in ("noting", "poison"))
 
 
 def test_no_note_of_a_method_costs_the_work(tmp_path: Path) -> None:
-    done = regun.forget(project(method=NOTING), regun.deletion_request(ids()[:5]), tmp_path, LENIENT)
+    done = regun.forget(project(method=NOTING), regun.DeletionRequest.of(ids()[:5]), tmp_path, LENIENT)
     notes = done.receipt["method"]["attempts"][0]["notes"]
     assert notes == {"loss": "nan", "weights": "tensor([1., 1.])", "3": "three"}
-    assert all(check.fine is not False for _, some in verify_folder(tmp_path) for check in some)
+    assert all(check.passed is not False for _, some in verify_folder(tmp_path) for check in some)
 
 
 def test_a_model_that_answers_no_numbers_is_rejected_and_the_fallback_runs(tmp_path: Path) -> None:
     for number, fallback in ((1, None), (2, QUICK)):
-        options = Options(accept=EASY, accept_untestable=True, bootstrap=20, fallback=fallback)
-        done = regun.forget(project(method=POISON), regun.deletion_request(ids()[:5]), tmp_path, options)
+        options = Options(accept=EASY, accept_inconclusive=True, bootstrap=20, fallback=fallback)
+        done = regun.forget(project(method=POISON), regun.DeletionRequest.of(ids()[:5]), tmp_path, options)
         assert (done.plan.number, done.accepted) == (number, fallback is not None)
         assert "not finite" in done.receipt["method"]["attempts"][0]["diverged"]
-    assert all(check.fine is not False for _, some in verify_folder(tmp_path) for check in some)
+    assert all(check.passed is not False for _, some in verify_folder(tmp_path) for check in some)
 
 
 def test_bfloat16_is_carried_out_whole_or_refused_before_the_work(tmp_path: Path) -> None:
     said, done = "", None
     try:
-        done = regun.forget(brain_project(), regun.deletion_request(ids()[:5]), tmp_path / "out", LENIENT)
+        done = regun.forget(brain_project(), regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", LENIENT)
     except RegunError as fault:
         said = str(fault).lower()
     if done is None:
@@ -162,12 +162,14 @@ def test_bfloat16_is_carried_out_whole_or_refused_before_the_work(tmp_path: Path
         assert not (tmp_path / "out").exists()
     else:
         assert done.folder is not None
-        assert all(check.fine is not False for _, some in verify_folder(tmp_path / "out") for check in some)
+        assert all(check.passed is not False for _, some in verify_folder(tmp_path / "out") for check in some)
 
 
 def test_a_model_that_cannot_take_the_data_is_said(tmp_path: Path) -> None:
     with pytest.raises(RegunError, match="weights are bfloat16 and input 'x' of train is float32; give both one"):
-        regun.forget(project(model=network().bfloat16()), regun.deletion_request(ids()[:5]), tmp_path / "out", LENIENT)
+        regun.forget(
+            project(model=network().bfloat16()), regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", LENIENT
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -179,6 +181,6 @@ def test_data_without_a_digest_are_refused_before_the_work(tmp_path: Path, monke
 
     monkeypatch.setattr(TensorExamples, "digest", property(no_digest))
     with pytest.raises(RegunError, match="no digest of the train set can be made, and the receipt needs one"):
-        regun.forget(project(), regun.deletion_request(ids()[:5]), tmp_path / "out", LENIENT)
+        regun.forget(project(), regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", LENIENT)
     assert not (tmp_path / "out").exists()
     assert len(data()["train"][1]) == 160

@@ -16,7 +16,7 @@ import regun
 import regun.deletion.assess
 import regun.deletion.out_models
 from regun.auditing import Predictions
-from regun.deletion import Options, Pseudonyms, history, verify_audit, verify_folder
+from regun.deletion import Options, history, reaudit_receipt, verify_folder
 from regun.deletion.attempt import change, fair_sets
 from regun.deletion.options import chosen
 from regun.deletion.rule import Facts, read_rule
@@ -29,7 +29,7 @@ SHORT = {"retrain": {"epochs": 8, "lr": 0.05, "batch_size": 32}}
 
 def run(out: Path, wanted, options: Options | None = None, **changes):
     return regun.forget(
-        project(**{**SHORT, **changes}), regun.deletion_request(wanted), out, options or Options(bootstrap=20)
+        project(**{**SHORT, **changes}), regun.DeletionRequest.of(wanted), out, options or Options(bootstrap=20)
     )
 
 
@@ -40,8 +40,8 @@ def findings(done) -> dict[str, str]:
 def fine(out: Path, **changes) -> bool:
     checks = [check for _, some in verify_folder(out) for check in some]
     for path in sorted(out.glob("requests/*/receipt.json")):
-        checks += verify_audit(path, project(**{**SHORT, **changes}), Pseudonyms())
-    return all(check.fine is not False for check in checks)
+        checks += reaudit_receipt(path, project(**{**SHORT, **changes}))
+    return all(check.passed is not False for check in checks)
 
 
 def test_a_letter_does_not_say_forgotten_where_the_audit_found_the_opposite(tmp_path: Path) -> None:
@@ -62,16 +62,16 @@ def test_a_letter_does_not_say_forgotten_where_the_audit_found_the_opposite(tmp_
 
 def test_an_audit_cannot_be_done_again_once_the_model_before_is_gone(tmp_path: Path) -> None:
     """An owner who deploys the accepted model has not tampered with anything."""
-    options = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+    options = Options(accept=EASY, accept_inconclusive=True, bootstrap=20)
     first = run(tmp_path, ids()[:5], options, method=QUICK)
     run(tmp_path, ids()[5:9], options, method=QUICK)
     deployed = project().model
     deployed.load_state_dict(load_file(first.folder / "model.safetensors"))
     for number, missing in ((1, "before"), (2, "base")):
         path = tmp_path / f"requests/{number:04d}/receipt.json"
-        assert all(check.fine for check in verify_audit(path, project(**SHORT), Pseudonyms()))
-        checks = verify_audit(path, project(**SHORT, model=deployed), Pseudonyms())
-        assert [check.what for check in checks if check.fine is False] == []
+        assert all(check.passed for check in reaudit_receipt(path, project(**SHORT)))
+        checks = reaudit_receipt(path, project(**SHORT, model=deployed))
+        assert [check.name for check in checks if check.passed is False] == []
         digest = json.loads(path.read_text())["model"][missing]
         assert f"the project's model is not {digest[:12]}" in checks[-1].note
 
@@ -84,7 +84,7 @@ def test_an_audit_cannot_be_done_again_once_the_model_before_is_gone(tmp_path: P
 @pytest.mark.parametrize("records", [1, 3])
 def test_what_changes_nothing_is_never_accepted(tmp_path: Path, method: str, rule: str | None, records: int) -> None:
     """However few the records, and although the operator would accept what cannot be tested."""
-    options = Options(accept=rule, accept_untestable=True, bootstrap=20)
+    options = Options(accept=rule, accept_inconclusive=True, bootstrap=20)
     done = run(tmp_path, ids()[30 : 30 + records], options, method=method)
     assert (done.status, done.accepted) == ("rejected", False)
     assert done.receipt["model"]["before"] == done.receipt["model"]["after"]
@@ -188,22 +188,24 @@ def test_what_cannot_be_told_is_not_accepted_and_changes_nothing(tmp_path: Path)
 
 
 def test_what_cannot_be_told_is_taken_if_the_operator_says_so_and_that_is_written(tmp_path: Path) -> None:
-    done = run(tmp_path, ids()[:5], Options(out_models=0, accept_untestable=True, bootstrap=20), method=ERASE, **MEMORY)
-    assert (done.status, done.accepted) == ("accepted untestable", True)
+    done = run(
+        tmp_path, ids()[:5], Options(out_models=0, accept_inconclusive=True, bootstrap=20), method=ERASE, **MEMORY
+    )
+    assert (done.status, done.accepted) == ("accepted inconclusive", True)
     assert done.receipt["acceptance"]["answer"] == "inconclusive"
     assert "accepted, untestable" in (tmp_path / "requests/0001/receipt.html").read_text()
     assert "The operator has decided to take the changed model all the same" in done.receipt["letter"]["text"]
     (line,) = history(tmp_path)
-    assert (line.status, line.accepted) == ("accepted untestable", True)
+    assert (line.status, line.accepted) == ("accepted inconclusive", True)
     after = run(tmp_path, ids()[5:9], method=ERASE, **MEMORY)
     assert after.receipt["model"]["before"] == done.receipt["model"]["after"]
     assert fine(tmp_path, **MEMORY)
 
 
 def test_an_operator_who_accepts_what_cannot_be_told_does_not_accept_what_failed(tmp_path: Path) -> None:
-    options = Options(accept_untestable=True, bootstrap=20)
+    options = Options(accept_inconclusive=True, bootstrap=20)
     assert run(tmp_path / "half", ids()[:5], options, method=HALVE, **MEMORY).status == "rejected"
-    strict = Options(accept="forgotten, val_drop<-100", accept_untestable=True, out_models=0, bootstrap=20)
+    strict = Options(accept="forgotten, val_drop<-100", accept_inconclusive=True, out_models=0, bootstrap=20)
     assert run(tmp_path / "strict", ids()[:5], strict, method=ERASE, **MEMORY).status == "rejected"
 
 
@@ -211,10 +213,10 @@ def test_the_fallback_is_tried_where_nobody_can_tell(tmp_path: Path) -> None:
     notes: list[str] = []
     options = Options(accept=EASY, fallback="retrain,epochs=1", bootstrap=20)
     given = project(method=QUICK, **SHORT)
-    done = regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path, options, on_note=notes.append)
+    done = regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path, options, on_note=notes.append)
     assert [one["answer"] for one in done.receipt["method"]["attempts"]] == ["inconclusive", "accepted"]
     assert "cannot be told to have forgotten ((forgetting): no condition" in notes[0]
-    settled = Options(accept=EASY, fallback="retrain,epochs=1", accept_untestable=True, bootstrap=20)
+    settled = Options(accept=EASY, fallback="retrain,epochs=1", accept_inconclusive=True, bootstrap=20)
     assert len(run(tmp_path / "b", ids()[:5], settled, method=QUICK).receipt["method"]["attempts"]) == 1
 
 
@@ -294,12 +296,12 @@ def test_out_models_are_planned_shown_and_paid_for(tmp_path: Path, trainings: li
     given = project(method=QUICK, **SHORT)
     show = {"on_plan": lambda ready: plans.append(ready.judging), "on_stage": stages.append}
     done = regun.forget(
-        given, regun.deletion_request(ids()[:20]), tmp_path, Options(out_models=3, bootstrap=20), **show
+        given, regun.DeletionRequest.of(ids()[:20]), tmp_path, Options(out_models=3, bootstrap=20), **show
     )
     assert plans == ["3 short trainings on the retain set, 2 epochs or 10 steps each, unless the model is trained anew"]
     assert [stage.split(":")[0] for stage in stages[1:]] == [f"out model {n} of 3" for n in (1, 2, 3)]
     assert len(set(trainings)) == 3
-    outs = done.receipt["audit"]["outs"]
+    outs = done.receipt["audit"]["out_models"]
     assert (outs["kind"], outs["models"], outs["cost"]["steps"], outs["recipe"]["epochs"]) == ("short", 3, 30, 2)
     assert "3 short trainings without the records (30 steps" in (tmp_path / "requests/0001/receipt.html").read_text()
     assert fine(tmp_path)
@@ -309,7 +311,7 @@ def test_who_tries_again_is_judged_by_the_same_out_models(tmp_path: Path, traini
     for seed in (0, 1):
         run(tmp_path, ids()[:5], Options(accept="forgotten, val_drop<-100", seed=seed, bootstrap=20), method=QUICK)
     assert trainings[:2] == trainings[2:]
-    files = [(tmp_path / f"requests/000{n}/outs.safetensors").read_bytes() for n in (1, 2)]
+    files = [(tmp_path / f"requests/000{n}/out_models.safetensors").read_bytes() for n in (1, 2)]
     assert files[0] == files[1]
 
 
@@ -384,7 +386,7 @@ def test_a_model_that_cannot_be_made_anew_cannot_be_judged_and_that_is_said(tmp_
     given = project(model=Scaled(), method=QUICK)
     done = regun.forget(
         given,
-        regun.deletion_request(ids()[:5]),
+        regun.DeletionRequest.of(ids()[:5]),
         tmp_path,
         Options(bootstrap=20),
         on_plan=lambda r: plans.append(r.judging),
@@ -398,7 +400,7 @@ def test_a_model_that_cannot_be_made_anew_cannot_be_judged_and_that_is_said(tmp_
 def test_retrained_models_are_the_out_models_where_there_are_some(tmp_path: Path, trainings: list[int]) -> None:
     given = {**MEMORY, "retrained": lambda forgotten: [Memory(0.0, 1), Memory(0.0, 2)]}
     done = run(tmp_path, ids()[:20], method=ERASE, **given)
-    assert done.receipt["audit"]["outs"]["kind"] == "retrained"
+    assert done.receipt["audit"]["out_models"]["kind"] == "retrained"
     assert done.status == "accepted"
     assert trainings == []
     assert "2 retrained models" in (tmp_path / "requests/0001/receipt.html").read_text()
@@ -414,15 +416,15 @@ def test_no_out_models_are_trained_for_a_model_that_is_trained_anew(tmp_path: Pa
 def test_out_models_that_break_off_cannot_tell(tmp_path: Path) -> None:
     done = run(tmp_path, ids()[:5], method=QUICK, retrain={"epochs": 4, "lr": 1e30, "batch_size": 16})
     assert done.status == "inconclusive"
-    assert "the training of a model without the records stopped" in done.receipt["audit"]["outs"]["why"]
+    assert "the training of a model without the records stopped" in done.receipt["audit"]["out_models"]["why"]
 
 
 def test_what_out_models_said_is_part_of_what_is_verified(tmp_path: Path) -> None:
     run(tmp_path, ids()[:20], method=ERASE, **MEMORY)
-    path = tmp_path / "requests/0001/outs.safetensors"
+    path = tmp_path / "requests/0001/out_models.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    found = [check.what for _, some in verify_folder(tmp_path) for check in some if check.fine is False]
-    assert found == ["outs.safetensors"]
+    found = [check.name for _, some in verify_folder(tmp_path) for check in some if check.passed is False]
+    assert found == ["out_models.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import regun
 import regun.deletion.attempt
 from regun.artifacts import state_digest
-from regun.deletion import Options, Pseudonyms, history, prepare, verify_audit, verify_folder
+from regun.deletion import Options, Pseudonyms, history, prepare, reaudit_receipt, verify_folder
 from regun.deletion.folder import opened
 from regun.errors import DataError, RegunError, SettingsError, StoreError
 
 FIRST, SECOND = ids()[:20], ids()[15:40]
-LENIENT = Options(accept=EASY, accept_untestable=True)
+LENIENT = Options(accept=EASY, accept_inconclusive=True)
 
 
 def run(out: Path, wanted, options: Options = LENIENT, **changes):
-    return regun.forget(project(**{"method": QUICK, **changes}), regun.deletion_request(wanted), out, options)
+    return regun.forget(project(**{"method": QUICK, **changes}), regun.DeletionRequest.of(wanted), out, options)
 
 
 def receipt_of(out: Path, number: int) -> dict:
@@ -102,7 +102,7 @@ def test_a_request_made_again_elsewhere_gives_the_same_model(tmp_path: Path) -> 
     weights_of = [run(tmp_path / name, FIRST).receipt["model"]["after"] for name in ("a", "b")]
     assert weights_of[0] == weights_of[1]
     assert (
-        run(tmp_path / "c", FIRST, Options(accept=EASY, accept_untestable=True, seed=1)).receipt["model"]["after"]
+        run(tmp_path / "c", FIRST, Options(accept=EASY, accept_inconclusive=True, seed=1)).receipt["model"]["after"]
         != weights_of[0]
     )
 
@@ -133,7 +133,7 @@ def test_what_is_rejected_changes_nothing_that_counts(tmp_path: Path, parts: lis
     assert again.receipt["model"]["before"] == project_digest()
     run(tmp_path, SECOND)
     assert parts[2]["start"] == again.receipt["model"]["after"]
-    assert all(check.fine is not False for _, some in verify_folder(tmp_path) for check in some)
+    assert all(check.passed is not False for _, some in verify_folder(tmp_path) for check in some)
 
 
 def project_digest() -> str:
@@ -143,7 +143,7 @@ def project_digest() -> str:
 def test_the_fallback_retrains_and_says_so(tmp_path: Path, parts: list[dict]) -> None:
     notes: list[str] = []
     options = Options(accept="smia_auc<0, val_drop<=100", fallback="retrain")
-    done = regun.forget(project(method=QUICK), regun.deletion_request(FIRST), tmp_path, options, on_note=notes.append)
+    done = regun.forget(project(method=QUICK), regun.DeletionRequest.of(FIRST), tmp_path, options, on_note=notes.append)
     tried = done.receipt["method"]["attempts"]
     assert [(one["method"], one["answer"]) for one in tried] == [("regun", "rejected"), ("retrain", "accepted")]
     assert tried[1]["settings"]["epochs"] == 20
@@ -162,7 +162,7 @@ def test_a_run_that_diverges_is_rejected(tmp_path: Path) -> None:
     assert not done.accepted
     assert "not finite" in done.receipt["acceptance"]["findings"][0]["why"]
     assert "diverged" in (tmp_path / "requests/0001/receipt.html").read_text()
-    assert all(check.fine is not False for _, some in verify_folder(tmp_path) for check in some)
+    assert all(check.passed is not False for _, some in verify_folder(tmp_path) for check in some)
 
 
 def test_one_record_alone(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_retrained_models_give_gaps_a_floor_and_a_rule_by_them(tmp_path: Path) -
         ]
 
     options = Options(accept="gap_rftp<=floor", fallback="retrain")
-    done = regun.forget(project(retrained=retrained), regun.deletion_request(FIRST), tmp_path, options)
+    done = regun.forget(project(retrained=retrained), regun.DeletionRequest.of(FIRST), tmp_path, options)
     after = done.receipt["audit"]["scopes"]["all"]["after"]
     assert after["gaps"]["gap_rftp"]["floor_limit"] is not None
     assert "rmia_auc" in after["numbers"]
@@ -278,7 +278,7 @@ def test_what_cannot_work_is_said_and_nothing_counts(tmp_path: Path, changes: di
     if changes.get("heldout", 0) is None and "unseen_ids" not in changes:
         changes = {**changes, "unseen_ids": {}}
     with pytest.raises(RegunError, match=message):
-        regun.forget(project(**{"accept": EASY, **changes}), regun.deletion_request(FIRST), tmp_path / "out")
+        regun.forget(project(**{"accept": EASY, **changes}), regun.DeletionRequest.of(FIRST), tmp_path / "out")
     assert not history(tmp_path / "out")
 
 
@@ -286,7 +286,9 @@ def test_unknown_ids_are_refused_before_anything_is_written(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"2 of the 3 ids are unknown \(the first: 'ghost', 'train-99999'\)"):
         run(tmp_path / "out", ["ghost", ids()[0], "train-99999"])
     assert not (tmp_path / "out").exists()
-    done = run(tmp_path / "out", ["ghost", ids()[0]], Options(accept=EASY, accept_untestable=True, ignore_unknown=True))
+    done = run(
+        tmp_path / "out", ["ghost", ids()[0]], Options(accept=EASY, accept_inconclusive=True, ignore_unknown=True)
+    )
     assert done.receipt["request"]["left_out"]["unknown"] == 1
 
 
@@ -304,7 +306,7 @@ def test_overlap_is_found_by_content_when_asked(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"train and test share 1 examples \(by content; counted in test, by position; the first is 60"
     ):
-        run(tmp_path / "b", FIRST, Options(accept=EASY, accept_untestable=True, check_content=True), **changes)
+        run(tmp_path / "b", FIRST, Options(accept=EASY, accept_inconclusive=True, check_content=True), **changes)
 
 
 def test_copies_of_forgotten_records_are_remarked_on_and_refused_when_asked(tmp_path: Path) -> None:
@@ -313,7 +315,7 @@ def test_copies_of_forgotten_records_are_remarked_on_and_refused_when_asked(tmp_
     twice = {"train": (torch.cat([x, x[:2]]), torch.cat([y, y[:2]])), "ids": [*ids(), "copy-a", "copy-b"]}
     notes: list[str] = []
     done = regun.forget(
-        project(method=QUICK, **twice), regun.deletion_request(FIRST), tmp_path / "a", LENIENT, on_note=notes.append
+        project(method=QUICK, **twice), regun.DeletionRequest.of(FIRST), tmp_path / "a", LENIENT, on_note=notes.append
     )
     assert "train holds 2 copies of these records under other ids (the first: 'copy-a', 'copy-b')" in notes[0]
     warning = done.receipt["method"]["attempts"][0]["warnings"][0]
@@ -334,22 +336,22 @@ def test_a_model_trained_anew_on_copies_is_not_said_to_have_never_seen_them(tmp_
     clean = run(tmp_path / "clean", FIRST, options, **given)
     assert clean.accepted
     assert "has never seen them" in clean.receipt["letter"]["text"]
-    assert clean.receipt["data"]["copies_that_stay"] == {"all": 0, "new": 0, "first_ids": []}
+    assert clean.receipt["data"]["copies_retained"] == {"all": 0, "new": 0, "first_ids": []}
     done = run(tmp_path / "out", FIRST, options, **twice)
     assert done.status == "inconclusive"
     why = "trained anew without these records, but on 2 identical ones under other ids"
     assert [f["why"] for f in done.receipt["acceptance"]["findings"] if f["condition"] == "forgotten"] == [why]
-    taken = run(tmp_path / "out", FIRST, replace(options, accept_untestable=True), **twice)
+    taken = run(tmp_path / "out", FIRST, replace(options, accept_inconclusive=True), **twice)
     letter, page = taken.receipt["letter"]["text"], (tmp_path / "out/requests/0002/receipt.html").read_text()
-    assert taken.status == "accepted untestable"
+    assert taken.status == "accepted inconclusive"
     assert "never seen" not in letter
     assert "But 2 records with the same content as some of yours stay in the training data under other ids" in letter
     assert "it cannot know the forgotten ones" not in taken.receipt["limits"][0]
     assert "Of these, 2 are identical to forgotten ones" in taken.receipt["limits"][0]
     assert "trained anew without the records, but on 2 identical ones under other ids" in page
-    assert taken.receipt["data"]["copies_that_stay"] == {"all": 2, "new": 2, "first_ids": ["copy-a", "copy-b"]}
-    checks = verify_audit(tmp_path / "out/requests/0002/receipt.json", project(**twice), Pseudonyms())
-    assert all(check.fine for check in checks), checks
+    assert taken.receipt["data"]["copies_retained"] == {"all": 2, "new": 2, "first_ids": ["copy-a", "copy-b"]}
+    checks = reaudit_receipt(tmp_path / "out/requests/0002/receipt.json", project(**twice))
+    assert all(check.passed for check in checks), checks
     later = run(tmp_path / "out", ids()[30:40], options, **twice).receipt
     assert {(f["scope"], f["answer"]) for f in later["acceptance"]["findings"] if f["condition"] == "forgotten"} == {
         ("all", "inconclusive"),
@@ -362,7 +364,7 @@ def test_copies_are_named_under_the_salt_only(tmp_path: Path) -> None:
     x, y = data()["train"]
     twice = {"train": (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), "ids": [*ids(), "copy-of-ann"]}
     naming = Pseudonyms(b"sixteen bytes and more")
-    run(tmp_path, FIRST, replace(LENIENT, naming=naming), **twice)
+    run(tmp_path, FIRST, replace(LENIENT, pseudonyms=naming), **twice)
     everything = b"".join(files(tmp_path).values())
     assert b"copy-of-ann" not in everything
     assert naming.of(["copy-of-ann"])[0] in " ".join(receipt_of(tmp_path, 1)["method"]["attempts"][0]["warnings"])
@@ -391,7 +393,7 @@ def test_a_run_that_was_stopped_while_it_was_judged_is_not_done_again(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    options = Options(accept=f"forgotten, {EASY}", bootstrap=20, accept_untestable=True, out_models=1)
+    options = Options(accept=f"forgotten, {EASY}", bootstrap=20, accept_inconclusive=True, out_models=1)
     whole = run(tmp_path / "whole", FIRST, options).receipt
     with monkeypatch.context() as patched:
         patched.setattr("regun.deletion.assess.train_out_models", stop)
@@ -455,7 +457,7 @@ def test_what_a_run_would_refuse_is_refused_before_anything_is_written(
     given = project(**{"method": QUICK, **changes})
     for call in (prepare, regun.forget):
         with pytest.raises(RegunError, match=message):
-            call(given, regun.deletion_request(FIRST), tmp_path / "out", LENIENT)
+            call(given, regun.DeletionRequest.of(FIRST), tmp_path / "out", LENIENT)
     assert not (tmp_path / "out").exists()
 
 
@@ -473,13 +475,13 @@ def test_a_lost_ledger_and_a_damaged_model_are_found_by_a_plan(tmp_path: Path) -
     content, lines = model.read_bytes(), ledger.read_bytes()
     model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(StoreError, match="is not the file that line 1 of the ledger names"):
-        prepare(project(), regun.deletion_request(SECOND), tmp_path)
+        prepare(project(), regun.DeletionRequest.of(SECOND), tmp_path)
     model.write_bytes(content)
     ledger.unlink()
     with pytest.raises(RegunError, match="is a finished request and the ledger .* has no line for it"):
-        prepare(project(), regun.deletion_request(SECOND), tmp_path)
+        prepare(project(), regun.DeletionRequest.of(SECOND), tmp_path)
     ledger.write_bytes(lines)
-    assert prepare(project(), regun.deletion_request(SECOND), tmp_path).number == 2
+    assert prepare(project(), regun.DeletionRequest.of(SECOND), tmp_path).number == 2
 
 
 def test_a_folder_at_work_or_not_writable_is_refused(tmp_path: Path) -> None:
@@ -508,10 +510,10 @@ def test_a_damaged_ledger_or_model_stops_the_next_request(tmp_path: Path) -> Non
 def test_a_plan_writes_nothing_and_the_model_is_left_alone(tmp_path: Path) -> None:
     given = project(method=QUICK, accept=EASY)
     before = {name: tensor.clone() for name, tensor in given.model.state_dict().items()}
-    plan = prepare(given, regun.deletion_request(FIRST), tmp_path / "out")
+    plan = prepare(given, regun.DeletionRequest.of(FIRST), tmp_path / "out")
     assert (len(plan.new), plan.rule.text) == (20, EASY)
     assert not (tmp_path / "out").exists()
-    regun.forget(given, regun.deletion_request(FIRST), tmp_path / "out")
+    regun.forget(given, regun.DeletionRequest.of(FIRST), tmp_path / "out")
     assert all(torch.equal(tensor, before[name]) for name, tensor in given.model.state_dict().items())
     assert given.model.training
 
@@ -523,26 +525,31 @@ def test_salted_ids_appear_nowhere_and_the_salt_is_needed(tmp_path: Path) -> Non
     naming = Pseudonyms(b"sixteen bytes and more")
     secret = [f"patient-{n}-of-ward-9" for n in range(SIZES["train"])]
     changes = {"ids": secret, "unseen_ids": {}}
-    asked = regun.deletion_request(secret[:20], requester="Ticket-of-Ann", reason="asked")
+    asked = regun.DeletionRequest.of(secret[:20], requester="Ticket-of-Ann", reason="asked")
     regun.forget(
-        project(method=QUICK, **changes), asked, tmp_path, Options(accept=EASY, accept_untestable=True, naming=naming)
+        project(method=QUICK, **changes),
+        asked,
+        tmp_path,
+        Options(accept=EASY, accept_inconclusive=True, pseudonyms=naming),
     )
     everything = b"".join(files(tmp_path).values())
     assert b"ward-9" not in everything
     assert b"Ticket-of-Ann" not in everything
     assert naming.of(secret[:1])[0].encode() in everything
-    assert run(tmp_path, secret[:20], Options(accept=EASY, accept_untestable=True, naming=naming), **changes).plan.empty
+    assert run(
+        tmp_path, secret[:20], Options(accept=EASY, accept_inconclusive=True, pseudonyms=naming), **changes
+    ).plan.empty
     for other in (Pseudonyms(), Pseudonyms(b"another salt altogether")):
         with pytest.raises(RegunError, match="holds its ids as hmac-sha256 under salt .*give --salt"):
-            run(tmp_path, secret[30:40], Options(accept=EASY, accept_untestable=True, naming=other), **changes)
+            run(tmp_path, secret[30:40], Options(accept=EASY, accept_inconclusive=True, pseudonyms=other), **changes)
     run(tmp_path / "plain", FIRST)
     with pytest.raises(RegunError, match="holds its ids in the clear; leave --salt out"):
-        run(tmp_path / "plain", SECOND, Options(accept=EASY, accept_untestable=True, naming=naming))
+        run(tmp_path / "plain", SECOND, Options(accept=EASY, accept_inconclusive=True, pseudonyms=naming))
 
 
 def test_settings_of_the_project_are_used_and_can_be_overruled(tmp_path: Path) -> None:
-    done = run(tmp_path, FIRST, Options(accept=EASY, accept_untestable=True, method="finetune,epochs=2"))
+    done = run(tmp_path, FIRST, Options(accept=EASY, accept_inconclusive=True, method="finetune,epochs=2"))
     assert done.receipt["method"]["attempts"][0]["method"] == "finetune"
     assert done.receipt["acceptance"]["rule"] == EASY
     with pytest.raises(SettingsError, match="unknown preset of regun 'papr'"):
-        run(tmp_path, SECOND, Options(accept=EASY, accept_untestable=True, method="regun@papr"))
+        run(tmp_path, SECOND, Options(accept=EASY, accept_inconclusive=True, method="regun@papr"))

@@ -14,7 +14,7 @@ from regun.deletion import Options, history
 from regun.errors import RegunError, SettingsError
 
 HERE = Path(__file__).parent
-LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+LENIENT = Options(accept=EASY, accept_inconclusive=True, bootstrap=20)
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 
 
@@ -70,14 +70,14 @@ def test_all_of_them_are_said_at_once() -> None:
 def test_what_only_shows_later_is_said_and_nothing_counts(tmp_path: Path, changes: dict, message: str) -> None:
     given = project(**{"method": "retrain,epochs=1", **changes})
     with pytest.raises(RegunError, match=message):
-        regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path / "out", LENIENT)
+        regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", LENIENT)
     assert not history(tmp_path / "out")
 
 
 def test_another_architecture_is_said_when_out_models_are_made(tmp_path: Path) -> None:
     given = project(method=QUICK, rebuild=lambda seed: nn.Linear(8, 3))
     with pytest.raises(RegunError, match="what the project's rebuild returned does not fit the model"):
-        regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path / "out", Options(bootstrap=20))
+        regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path / "out", Options(bootstrap=20))
     assert not history(tmp_path / "out")
 
 
@@ -90,7 +90,7 @@ def test_what_is_of_a_fitting_kind_is_taken(tmp_path: Path) -> None:
         derived=("a", "b"),
         device="cpu",
     )
-    done = regun.forget(given, regun.deletion_request(ids()[:5]), tmp_path, LENIENT)
+    done = regun.forget(given, regun.DeletionRequest.of(ids()[:5]), tmp_path, LENIENT)
     assert done.receipt["audit"]["scopes"]["all"]["after"]["retrain"]
 
 

@@ -9,20 +9,20 @@ from small_project import EASY, QUICK, SIZES, data, ids, network, project, weigh
 from torch import nn
 
 import regun
-from regun.deletion import Options, Pseudonyms, history, prepare, verify_audit, verify_folder
+from regun.deletion import Options, Pseudonyms, history, prepare, reaudit_receipt, verify_folder
 from regun.deletion.assess import rehearsal
 from regun.errors import DataError, RegunError, SettingsError
 
-LENIENT = Options(accept=EASY, accept_untestable=True, bootstrap=20)
+LENIENT = Options(accept=EASY, accept_inconclusive=True, bootstrap=20)
 NO_IDS = {"ids": None, "unseen_ids": {}}
 
 
 def run(out: Path, wanted, options: Options = LENIENT, **changes):
-    return regun.forget(project(**{"method": QUICK, **changes}), regun.deletion_request(wanted), out, options)
+    return regun.forget(project(**{"method": QUICK, **changes}), regun.DeletionRequest.of(wanted), out, options)
 
 
 def all_fine(out: Path) -> bool:
-    return all(check.fine is not False for _, some in verify_folder(out) for check in some)
+    return all(check.passed is not False for _, some in verify_folder(out) for check in some)
 
 
 # ------------------------------------------------------------------------------------------- ids that mean other things
@@ -37,7 +37,7 @@ def test_positions_and_given_ids_do_not_follow_each_other(tmp_path: Path, first:
     with pytest.raises(RegunError, match=message):
         run(tmp_path, ids()[5:7] if first else [5, 6], **then)
     with pytest.raises(RegunError, match=message):
-        verify_audit(tmp_path / "requests/0001/receipt.json", project(**then), Pseudonyms())
+        reaudit_receipt(tmp_path / "requests/0001/receipt.json", project(**then))
     assert [line.ids for line in history(tmp_path)] == [kinds[0]]
     assert json.loads((tmp_path / "requests/0001/request.json").read_text())["ids_are"] == kinds[0]
 
@@ -59,7 +59,7 @@ def test_changed_data_without_ids_say_that_positions_cannot_be_translated(tmp_pa
 
 
 def test_the_salt_of_a_rejected_request_counts_too(tmp_path: Path) -> None:
-    salted = Options(accept="smia_auc<0", bootstrap=20, naming=Pseudonyms(b"sixteen bytes and more"))
+    salted = Options(accept="smia_auc<0", bootstrap=20, pseudonyms=Pseudonyms(b"sixteen bytes and more"))
     assert not run(tmp_path, ids()[:3], salted).accepted
     with pytest.raises(RegunError, match="and no salt was given"):
         run(tmp_path, ids()[:3])
@@ -77,16 +77,16 @@ def test_a_request_for_unseen_records_is_recorded_and_they_stay_out(tmp_path: Pa
     assert "stays as it is" in (tmp_path / "requests/0001/receipt.html").read_text()
     assert run(tmp_path, wanted).plan.empty
     later = run(tmp_path, ids()[:3])
-    assert {name: len(rows) for name, rows in later.plan.kept.items()} == {"heldout": 55, "val": 60, "test": 58}
+    assert {name: len(rows) for name, rows in later.plan.remaining.items()} == {"heldout": 55, "val": 60, "test": 58}
     assert all_fine(tmp_path)
     for number in (1, 2):
-        checks = verify_audit(tmp_path / f"requests/000{number}/receipt.json", project(), Pseudonyms())
-        assert [check for check in checks if check.fine is False] == []
+        checks = reaudit_receipt(tmp_path / f"requests/000{number}/receipt.json", project())
+        assert [check for check in checks if check.passed is False] == []
 
 
 def test_unseen_records_are_part_of_what_is_asked(tmp_path: Path) -> None:
     plans = [
-        prepare(project(), regun.deletion_request([ids()[0], *more]), tmp_path).request
+        prepare(project(), regun.DeletionRequest.of([ids()[0], *more]), tmp_path).request
         for more in ([], ids("val")[:1], ids("val")[1:2])
     ]
     assert len(set(plans)) == 3
@@ -156,7 +156,7 @@ class Noting(nn.Module):
 )
 def test_a_plan_refuses_what_the_run_would(tmp_path: Path, options: Options, changes: dict, message: str) -> None:
     with pytest.raises((RegunError, SettingsError), match=message):
-        prepare(project(**changes), regun.deletion_request(ids()[:3]), tmp_path / "out", options)
+        prepare(project(**changes), regun.DeletionRequest.of(ids()[:3]), tmp_path / "out", options)
     assert not (tmp_path / "out").exists()
 
 
@@ -164,11 +164,11 @@ def test_a_plan_refuses_what_the_run_would(tmp_path: Path, options: Options, cha
 def test_a_plan_knows_the_numbers_of_the_audit(tmp_path: Path, wanted: list[str]) -> None:
     """What the rehearsal finds is what the audit of the model has, for one record and for many."""
     done = run(tmp_path, wanted)
-    judge = rehearsal(prepare(project(), regun.deletion_request(wanted), tmp_path / "other"))
+    judge = rehearsal(prepare(project(), regun.DeletionRequest.of(wanted), tmp_path / "other"))
     expected = {*done.receipt["audit"]["scopes"]["all"]["after"]["numbers"], *done.receipt["audit"]["drops"]}
     assert {*judge.audited["all"].numbers, *judge.drops(judge.before)} == expected
 
 
 def test_fresh_weights_that_can_be_made_are_no_obstacle(tmp_path: Path) -> None:
     given = project(model=Scaled(), rebuild=lambda seed: Scaled())
-    assert prepare(given, regun.deletion_request(ids()[:3]), tmp_path, Options(fallback="retrain")).number == 1
+    assert prepare(given, regun.DeletionRequest.of(ids()[:3]), tmp_path, Options(fallback="retrain")).number == 1

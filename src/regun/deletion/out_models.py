@@ -1,26 +1,23 @@
-"""Out models: models that never saw the forgotten records, to say how hard each of these is for such a model.
+"""Out-of-sample models: models that never saw the forgotten records, to measure how hard each record is.
 
-Retrained ones where the project gives them; otherwise a few short trainings on the retain set, from fresh weights. What
-they said is kept as soon as one is made, so that a killed request does not lose it.
+They are the project's retrained models or, without, a few short trainings on the retain set from fresh weights. What a
+short one predicts is stored as soon as it is trained, so that a killed request does not lose it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor
 
-from regun.artifacts import state_digest, versions
+from regun.artifacts import Made, Store, state_digest, versions
 from regun.auditing import Predictions, SplitPredictions
-from regun.auditing.predictions import FloatArray
 from regun.data.examples import Indices
 from regun.data.views import Joined
-from regun.deletion.folder import Folder
-from regun.deletion.options import Listener
+from regun.deletion.options import Callbacks
 from regun.deletion.plan import Plan
 from regun.errors import NotFiniteError
 from regun.hashing import digest
@@ -35,121 +32,117 @@ from regun.training.recipes import Recipe
 from regun.unlearning import unlearn_job
 
 RETRAINED, SHORT, NONE = "retrained", "short", "none"
+LogProbs = Mapping[str, Tensor]
+"""The log-probability of each record's true label, by set."""
 
 
 @dataclass(frozen=True)
 class OutModels:
-    """What out models said of the forgotten and the unseen records, of which kind they are, how the short ones were
+    """What out-of-sample models predict of the forgotten and the unseen records, their kind, how the short ones were
     trained and what that cost; `why` says why there are none."""
 
-    kind: str
-    said: tuple[SplitPredictions, ...] = ()
+    kind: str = NONE
+    predictions: tuple[SplitPredictions, ...] = ()
+    log_probs: tuple[LogProbs, ...] = ()
+    """Of short ones, as they are stored next to the receipt."""
     recipe: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cost: Cost = field(default_factory=Cost)
-    why: str = ""
+    why: str = "no out-of-sample models were needed"
 
     def to_json(self) -> dict[str, Any]:
-        kept = {"kind": self.kind, "models": len(self.said), "why": self.why}
-        return {**kept, "recipe": dict(self.recipe), "cost": vars(self.cost)}
+        about = {"kind": self.kind, "models": len(self.predictions), "why": self.why}
+        return {**about, "recipe": dict(self.recipe), "cost": vars(self.cost)}
 
 
-def train_out_models(plan: Plan, folder: Folder, listener: Listener) -> OutModels:
-    """Short trainings on the retain set, made now or by a run that was killed since."""
+def train_out_models(plan: Plan, store: Store, callbacks: Callbacks) -> OutModels:
+    """Train short models on the retain set, or load those that a killed run has stored."""
     if not plan.out_models:
-        return OutModels(NONE, why="no models that never saw the records were asked for (out_models=0)")
-    fault = plan.case.why_no_fresh_model
-    if fault:
-        return OutModels(NONE, why=f"no model that never saw the records can be made: {fault}")
-    recipe = plan.case.project.out_recipe
-    made = OutModels(SHORT, recipe=to_json(recipe))
+        return OutModels(why="no out-of-sample models were requested (out_models=0)")
+    if plan.opened.why_no_fresh_model:
+        return OutModels(why=f"no out-of-sample model can be trained: {plan.opened.why_no_fresh_model}")
+    recipe, log_probs, cost = plan.opened.project.out_recipe, list[LogProbs](), Cost()
     for number in range(plan.out_models):
-        key = _key(plan, recipe, number)
-        content = folder.kept(plan.number, key)
-        if content is None:
-            which = f"out model {number + 1} of {plan.out_models}"
-            listener.stage(f"{which}: {recipe.epochs} epochs on the retain set, for the judging")
-            content = _train(plan, recipe, number, listener)
-            folder.keep(plan.number, key, content)
-        said, about = unpacked(content, plan)
-        made.cost.add(**about["cost"])
-        if about["stopped"]:
-            why = f"the training of a model without the records stopped: {about['stopped']}"
-            return replace(made, kind=NONE, said=(), why=why)
-        made = replace(made, said=(*made.said, *said))
-    return made
+
+        def train(_: object, number: int = number) -> Made:
+            which = f"out-of-sample model {number + 1} of {plan.out_models}"
+            callbacks.on_stage(f"{which}: {recipe.epochs} epochs on the retain set, to judge by")
+            return _train(plan, recipe, number, callbacks)
+
+        stored = store.make("signals", {"out_model": _digest(plan, recipe, number)}, train)
+        cost.add(**stored.info["cost"])
+        if stored.info["stopped"]:
+            why = f"the training of an out-of-sample model stopped: {stored.info['stopped']}"
+            return OutModels(recipe=to_json(recipe), cost=cost, why=why)
+        log_probs.append(stored.tensors("log_probs"))
+    return short_models(log_probs, plan, recipe=to_json(recipe), cost=cost)
 
 
-def _train(plan: Plan, recipe: Recipe, number: int, listener: Listener) -> bytes:
-    """An out model is a short retraining; what looks odd of one is nobody's concern, so there is no guard."""
-    case, sets, method = plan.case, plan.sets(), get_method("retrain")
+def short_models(log_probs: Sequence[LogProbs], plan: Plan, **about: Any) -> OutModels:
+    """Return short models with these log-probabilities of the true labels; only their predictions are known."""
+    sets, classes = plan.sets(), plan.opened.sets["train"].num_classes
+    predictions = tuple(
+        {name: _of_true_labels(values, sets[name].labels, classes) for name, values in one.items()} for one in log_probs
+    )
+    return OutModels(SHORT, predictions, tuple(log_probs), why="", **about)
+
+
+def to_bytes(log_probs: Sequence[LogProbs]) -> bytes:
+    """Return the content of out_models.safetensors: one tensor per model and set."""
+    return safetensors.torch.save({f"{n}.{name}": v for n, one in enumerate(log_probs) for name, v in one.items()})
+
+
+def from_bytes(content: bytes) -> list[LogProbs]:
+    """Return what `to_bytes` was given."""
+    models: dict[int, dict[str, Tensor]] = {}
+    for key, values in safetensors.torch.load(content).items():
+        number, _, name = key.partition(".")
+        models.setdefault(int(number), {})[name] = values
+    return [models[number] for number in sorted(models)]
+
+
+def _train(plan: Plan, recipe: Recipe, number: int, callbacks: Callbacks) -> Made:
+    opened, sets, method = plan.opened, plan.sets(), get_method("retrain")
     joined = Joined((sets["retain"], sets["forget"]))
     nothing: Indices = np.zeros(0, dtype=np.int64)
     splits = Splits(retain=joined.indices(0), forget=joined.indices(1), heldout=nothing, val=nothing, total=len(joined))
     job = Job(
-        model=private_copy(case.project.model, case.device),
+        model=private_copy(opened.project.model, opened.device),
         examples=joined,
         splits=splits,
         seed=_seed(plan, number),
-        device=case.device,
-        on_epoch=lambda epoch, _: listener.epoch(epoch),
-        rebuild=case.project.rebuild,
+        device=opened.device,
+        on_epoch=lambda epoch, _: callbacks.on_epoch(epoch),
+        rebuild=opened.project.rebuild,
     )
     outcome = unlearn_job(job, method, method.configure(to_json(recipe)), guard=False)
-    said, stopped = dict[str, Predictions](), outcome.diverged or ""
+    log_probs, stopped = dict[str, Tensor](), outcome.diverged or ""
     try:
-        said = {} if stopped else _asked(outcome.model, plan)
+        for name, examples in sets.items() if not stopped else ():
+            if name != "retain":
+                predictions = predict(outcome.model, examples, device=opened.device)
+                log_probs[name] = torch.from_numpy(predictions.true_log_prob.copy())
     except NotFiniteError as fault:
-        stopped = str(fault)
-    return packed([said], {"cost": vars(outcome.cost), "stopped": stopped})
-
-
-def _asked(model: nn.Module, plan: Plan) -> dict[str, Predictions]:
-    """What an out model says of the forgotten and the unseen records."""
-    sets = {name: some for name, some in plan.sets().items() if name != "retain"}
-    return {name: predict(model, some, device=plan.case.device) for name, some in sets.items()}
+        log_probs, stopped = {}, str(fault)
+    return Made({"log_probs": log_probs}, {"cost": vars(outcome.cost), "stopped": stopped})
 
 
 def _seed(plan: Plan, number: int) -> int:
-    """Of the request alone: who tries again is judged by the same out models."""
+    """Return a seed that follows from the request alone: a second try is judged by the same out-of-sample models."""
     return derive(plan.base, plan.request, "out model", number)
 
 
-def _key(plan: Plan, recipe: Recipe, number: int) -> str:
-    """What decides an out model: data, recipe, seed, the model's kind and the weights it starts from, versions."""
-    project, seed, device = plan.case.project, _seed(plan, number), str(plan.case.device)
+def _digest(plan: Plan, recipe: Recipe, number: int) -> str:
+    """Return one digest of all that decides a model; a digest, since the data's own digests must not be stored."""
+    project, seed, device = plan.opened.project, _seed(plan, number), str(plan.opened.device)
     fresh = project.rebuild(seed) if project.rebuild is not None else reset(project.model, seed)
     sets = {name: some.digest for name, some in plan.sets().items()}
     kind = f"{type(project.model).__module__}.{type(project.model).__qualname__}"
     return digest([sets, to_json(recipe), seed, kind, state_digest(fresh.state_dict()), device, versions()])
 
 
-# ------------------------------------------------------------------------------------------- what they said, as a file
-
-
-def packed(outs: Sequence[SplitPredictions], about: Mapping[str, Any] | None = None) -> bytes:
-    """A file of what out models said: their confidence in the true labels as log p, set by set."""
-    tensors = {
-        f"{number}.{name}": torch.from_numpy(signals.true_log_prob.copy())
-        for number, said in enumerate(outs)
-        for name, signals in said.items()
-    }
-    return safetensors.torch.save(tensors, {"about": json.dumps(dict(about or {}))})
-
-
-def unpacked(content: bytes, plan: Plan) -> tuple[list[SplitPredictions], dict[str, Any]]:
-    """What `packed` was given; of answers to other labels than the true ones, only their sum is known."""
-    head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    examples, classes = plan.sets(), plan.case.sets["train"].num_classes
-    found: dict[int, dict[str, Predictions]] = {}
-    for text, log_prob in safetensors.torch.load(content).items():
-        number, _, name = text.partition(".")
-        signals = _of_true_labels(log_prob.numpy(), examples[name].labels, classes)
-        found.setdefault(int(number), {})[name] = signals
-    return [found[number] for number in sorted(found)], json.loads(head["__metadata__"]["about"])
-
-
-def _of_true_labels(log_prob: FloatArray, labels: Indices, classes: int) -> Predictions:
-    """Signals with these confidences in the labels; what is left goes to the other classes in equal parts."""
+def _of_true_labels(values: Tensor, labels: Indices, classes: int) -> Predictions:
+    """Return predictions with these log-probabilities of the labels; the rest goes to the other classes equally."""
+    log_prob = values.numpy()
     with np.errstate(divide="ignore"):
         rest = np.log(-np.expm1(log_prob)) - np.log(classes - 1)
     rows = np.arange(len(labels))

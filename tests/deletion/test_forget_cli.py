@@ -23,7 +23,7 @@ from regun.splits import reserve
 
 HERE = Path(__file__).parent
 PROJECT = f"{HERE / 'small_project.py'}:project"
-LENIENT = ("--accept", EASY, "--accept-untestable")
+LENIENT = ("--accept", EASY, "--accept-inconclusive")
 DIGITS = "regun@wide_retain,lr=0.01,w=0.9,granularity=sample,epochs=2"
 
 
@@ -79,7 +79,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_digits(home: Path, name: str, *more: str) -> list[str | Path]:
     base = ["--base", (home / "key").read_text(), "--store", home / "store", "--threads", "1", "--quiet"]
     rule = "val_drop<=100, test_drop_total<=100"  # so that no processor's run decides this test
-    how = ["--method", DIGITS, "--accept", rule, "--accept-untestable"]
+    how = ["--method", DIGITS, "--accept", rule, "--accept-inconclusive"]
     return ["forget", "--ids", home / name, "--out", home / "out", *how, *base, *more]
 
 
@@ -182,7 +182,7 @@ def test_accepted_is_0_rejected_is_1_wrong_is_2_untold_is_4(request_file: Path, 
     assert "NOT MET      val_drop<-100: " in said
     assert "REJECTED: request 1 failed; its model is kept apart, the one before it stays current\n" in said
     assert "\n--fallback retrain trains anew without the records, by the project's retrain=...; or try other" in said
-    code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY, "--accept-untestable"))
+    code, said, progress = run(*forget(request_file, out, *quick, "--accept", EASY, "--accept-inconclusive"))
     assert code == 0
     assert "accepted, untestable: nobody can tell whether request 2 has worked; as you asked, its model is" in said
     assert said.endswith(f"check    regun verify {out / 'requests/0002/receipt.json'}\n")
@@ -390,7 +390,7 @@ def test_many_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
         **{name: (rows[:20, None].float(), rows[:20]) for name in ("heldout", "val", "test")},
         unseen_ids={},
     )
-    plan = prepare(given, asked, tmp_path / "out", Options(naming=Pseudonyms(bytes(32))))
+    plan = prepare(given, asked, tmp_path / "out", Options(pseudonyms=Pseudonyms(bytes(32))))
     assert (len(plan.new), len(plan.retain)) == (count, 50)
 
 
@@ -412,8 +412,8 @@ def test_help_of_a_request_needs_no_torch() -> None:
 def test_a_closed_pipe_changes_neither_work_nor_exit_code(request_file: Path, tmp_path: Path) -> None:
     out, quick = tmp_path / "out", ("--method", QUICK, "--bootstrap", "20")
     assert unread(*forget(request_file, out, *quick, "--accept", "smia_auc<0")) == 1
-    assert unread(*forget(request_file, out, *quick, "--accept", EASY, "--accept-untestable")) == 0
-    assert [line.status for line in history(out)] == ["rejected", "accepted untestable"]
+    assert unread(*forget(request_file, out, *quick, "--accept", EASY, "--accept-inconclusive")) == 0
+    assert [line.status for line in history(out)] == ["rejected", "accepted inconclusive"]
     assert unread(*forget(request_file, out, *quick, "--accept", "what")) == 2
     assert unread("verify", out) == 0
     (out / "requests/0001/risks.csv").write_text("")

@@ -75,7 +75,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tuple(regun.deletion.RequestedRecord(one, reason=one, requester=one) for one in HOSTILE)
     )
     regun.forget(
-        project(ids=names, unseen_ids={}, method=QUICK), asked, out, Options(accept=EASY, accept_untestable=True)
+        project(ids=names, unseen_ids={}, method=QUICK), asked, out, Options(accept=EASY, accept_inconclusive=True)
     )
     return out
 
@@ -140,7 +140,7 @@ def officer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A request as an officer would file it, the second of its folder, not accepted at first."""
     out = tmp_path_factory.mktemp("officer") / "out"
     given = {"model": Memory(), "rebuild": lambda seed: Memory(0.0, seed), "derived": ["recommender v3"]}
-    asked = regun.deletion_request(
+    asked = regun.DeletionRequest.of(
         ids()[:20], reason="Art. 17", requester="T-1", received="2024-01-31", due="2024-02-20"
     )
     for method in (HALVE, ERASE):
@@ -202,7 +202,7 @@ def test_a_long_request_is_shown_in_part(tmp_path: Path) -> None:
     asked = regun.deletion.DeletionRequest(
         tuple(regun.deletion.RequestedRecord(one, "r" * 900, f"ticket {one}" * 50) for one in ids()[:100])
     )
-    done = regun.forget(project(method=QUICK), asked, tmp_path, Options(accept=EASY, accept_untestable=True))
+    done = regun.forget(project(method=QUICK), asked, tmp_path, Options(accept=EASY, accept_inconclusive=True))
     shown = Reader((tmp_path / "requests/0001/receipt.html").read_text()).shown
     assert "and 96 more" in shown
     assert "and 98 others" in shown
