@@ -121,7 +121,7 @@ class Heavy(nn.Module):
         super().__init__()
         self.inner = network()
         self.inner.load_state_dict(weights())
-        self.register_buffer("ballast", torch.zeros(4_000_000))
+        self.register_buffer("ballast", torch.zeros(1_000_000))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
@@ -136,7 +136,7 @@ def doubled_project() -> regun.Project:
 
 def slow_project() -> regun.Project:
     """Works and writes for a while, to be killed in the middle."""
-    return project(model=Heavy(), method="regun,epochs=20,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
+    return project(model=Heavy(), method="regun,epochs=8,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
 
 
 def wait(place: str) -> None:
