@@ -16,19 +16,20 @@ from pathlib import Path
 import torch
 
 from regun.artifacts import Store
-from regun.artifacts.audits import Audit, audit_model
+from regun.artifacts.audits import Auditing, audit_model
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli import main
 from regun.data.registry import DATA_SETS
-from regun.experiments.study.context import Location, StudyContext
-from regun.experiments.study.execute import execute
+from regun.experiments.study.context import Location
 from regun.experiments.study.executors import Executor, InProcess, Processes
+from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.parse import builtin_names, read_study
-from regun.experiments.study.planning import labels_of_size, plan_study
+from regun.experiments.study.plan import labels_of_size, plan_study
 from regun.experiments.study.ray_executor import RayExecutor
+from regun.experiments.study.scheduler import execute
 from regun.experiments.study.spec import Study
-from regun.experiments.study.worker import open_context
+from regun.experiments.study.worker import open_payload
 from regun.forget_spec import ForgetSpec
 from regun.settings import parse_spec
 from regun.splits import make_splits, reserve
@@ -56,16 +57,16 @@ def planning() -> None:
     )
 
 
-def carried_out(study: Study, store: str, engine: Callable[[StudyContext], Executor]) -> float:
+def carried_out(study: Study, store: str, engine: Callable[[OpenStudy], Executor]) -> float:
     """Seconds from the first task to the last, the workers being there already."""
-    workshop = StudyContext(study, Location(store))
-    found = engine(workshop)
+    opened = OpenStudy.at(study, Location(store))
+    found = engine(opened)
     if isinstance(found, Processes):
         wait_until_ready(found)
     if isinstance(found, RayExecutor):
         warm(found)
     started = time.perf_counter()
-    ran = execute(workshop, found, lambda event: None)
+    ran = execute(opened, found, lambda event: None)
     assert not ran.failed, ran.failed
     return time.perf_counter() - started
 
@@ -82,14 +83,14 @@ def warm(engine: RayExecutor) -> None:
 
 
 def open_and_stay(text: str) -> None:
-    open_context(text)
+    open_payload(text)
     time.sleep(3)  # so that the other one goes to the other worker
 
 
 def bare(study: Study, folder: str) -> float:
     """The same models and evaluations by plain calls, in a loop."""
-    workshop = StudyContext(study, Location(folder))  # data and splits only
-    data, device, store = workshop.data, torch.device("cpu"), Store(folder)
+    opened = OpenStudy.at(study, Location(folder))  # data and splits only
+    data, device, store = opened.data, torch.device("cpu"), Store(folder)
     started = time.process_time()
     kept = reserve(data.train.labels, 0)
     splits = make_splits(data.train.labels, ForgetSpec.random(float(study.forget[0])), kept)
@@ -104,7 +105,7 @@ def bare(study: Study, folder: str) -> float:
 
     base = train(kept.base, 0)
     retrain = train(splits.retain, 0)
-    references = tuple(train(splits.retain, seed) for seed in study.reference_seeds())
+    references = tuple(train(splits.retain, seed) for seed in study.reference_seeds)
     targets = [retrain, base]
     for text in study.methods:
         method, config = study.resolve(text, study.forget[0])
@@ -114,7 +115,7 @@ def bare(study: Study, folder: str) -> float:
         targets.append(unlearn_model(run, store, device, about={}))
     for target in targets:
         audit_model(
-            Audit(
+            Auditing(
                 target=target,
                 retrain=retrain,
                 references=references,
@@ -142,7 +143,7 @@ def overhead(study: Study) -> None:
 
 
 def workers(study: Study, *, ray: bool) -> None:
-    engines: dict[str, Callable[[StudyContext], Executor]] = {
+    engines: dict[str, Callable[[OpenStudy], Executor]] = {
         "one worker": lambda w: Processes(w, 1, 1),
         "two workers": lambda w: Processes(w, 2, 1),
     }

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.methods import Method
 from regun.models.forward import counting
-from regun.rng import generator
+from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import HALF, Job
+from regun.types import Indices
 
 ASKED = 500
 """Examples of a set that are asked before and after, at most."""
@@ -158,9 +158,7 @@ def _of_retained_classes(job: Job, rows: Indices) -> npt.NDArray[np.bool_]:
 
 def _sample(job: Job, name: str) -> Indices:
     """At most `ASKED` examples of a set, always the same: labels of a data set may have to be read."""
-    rows: Indices = getattr(job.splits, name)
-    order = torch.randperm(len(rows), generator=generator(job.seed, "guard", name)).numpy()
-    return np.sort(rows[order[:ASKED]])
+    return np.sort(sample(getattr(job.splits, name), ASKED, job.seed, "guard", name))
 
 
 def _classes(job: Job, name: str) -> Indices:

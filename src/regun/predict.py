@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from regun.auditing.predictions import LogProbs, Predictions
-from regun.data.examples import Examples, Indices, by_position
-from regun.models.forward import Inputs, logits_of
+from regun.data.examples import Examples, by_position
+from regun.models.forward import logits_of
 from regun.training.forward import logit_batches
 from regun.training.job import device_of, private_copy
+from regun.types import Indices, Inputs
 
 
 def predict(

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from regun.auditing.durability import Curve, Relearned, relearned
 from regun.auditing.predictions import UNSEEN
-from regun.data.examples import Batch, Examples, Indices
+from regun.data.examples import Batch, Examples
 from regun.errors import AuditError, NotFiniteError
 from regun.predict import predict
 from regun.rng import derive
@@ -21,6 +21,7 @@ from regun.training.fit import Fitted, fit
 from regun.training.job import Cost, Epoch, Job, device_of, private_copy
 from regun.training.recipes import Recipe, Updates
 from regun.training.streams import Stream, one_pass
+from regun.types import Indices
 
 LOOKS = (8, 4, 2, 1)
 """Where on its way a model is looked at: after an eighth, a quarter, a half and all of the steps."""

@@ -11,13 +11,13 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
 from regun.hashing import digest
-from regun.rng import derive
-
-Indices = npt.NDArray[np.int64]
+from regun.rng import derive, generator
+from regun.types import Indices
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ class Splits:
 
 
 def reserve(labels: Indices, seed: int, *, heldout: float = 0.1, val: float = 0.1, stratified: bool = False) -> Reserve:
-    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set."""
+    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set.
+
+    >>> kept = reserve(np.arange(100) % 10, seed=0)
+    >>> len(kept.heldout), len(kept.val)
+    (10, 9)
+    """
     for name, fraction in (("heldout", heldout), ("val", val)):
         if not 0 <= fraction < 1:
             raise SplitError(f"the {name} fraction is {fraction}; give a number from 0 up to, not including, 1.")
@@ -116,6 +121,12 @@ def make_splits(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Splits:
     forget = pick(labels, spec, reserved)
     retain = np.setdiff1d(reserved.pool, forget)
     return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
+
+
+def sample(indices: Indices, most: int, seed: int, *purpose: int | str) -> Indices:
+    """Return at most `most` of the indices, in a random order that follows from `seed` and `purpose`."""
+    order = torch.randperm(len(indices), generator=generator(seed, *purpose)).numpy()
+    return indices[order[:most]]
 
 
 def largest_remainder(weights: npt.NDArray[np.integer], total: int) -> Indices:

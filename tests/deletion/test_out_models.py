@@ -8,7 +8,7 @@ from small_project import ERASE, Memory, data, failed, forget, ids, network, pro
 from torch import nn
 
 import regun
-import regun.deletion.out_models
+import regun.artifacts.out_models
 from expect import assert_names, error
 from regun.deletion import Options, reaudit_receipt, verify_folder
 from regun.errors import StoreError
@@ -22,13 +22,13 @@ QUICKLY = Options(bootstrap=20)
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds of the out-of-sample models that were trained."""
     seeds: list[int] = []
-    real = regun.deletion.out_models.unlearn_job
+    real = regun.artifacts.out_models.train_from_scratch
 
     def spy(job, *args, **more):
         seeds.append(job.seed)
         return real(job, *args, **more)
 
-    monkeypatch.setattr(regun.deletion.out_models, "unlearn_job", spy)
+    monkeypatch.setattr(regun.artifacts.out_models, "train_from_scratch", spy)
     return seeds
 
 

@@ -20,7 +20,7 @@ from regun.settings import to_json
 from regun.splits import Splits
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step
-from regun.training.recipes import Recipe
+from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
 from regun.training.streams import paired
 from toys import blobs, conv_net, images, job_for, mlp, same_state, splits_of
@@ -124,7 +124,7 @@ def test_rounds_go_on_until_the_model_fits_or_the_samples_are_used() -> None:
 def test_the_learning_rate_is_the_one_that_learns_fastest(monkeypatch) -> None:
     losses = dict(zip(anew.RATES, [float("inf"), 0.9, 0.4, 0.7, 1.0], strict=True))
     monkeypatch.setattr(anew, "_tried", lambda job, model, recipe, asked: losses[recipe.lr])
-    assert anew.found_rate(job_for(mlp(), blobs()), mlp(), anew.USUAL, anew.RATES).lr == anew.RATES[2]
+    assert anew.found_rate(job_for(mlp(), blobs()), mlp(), assumed_recipe(90), anew.RATES).lr == anew.RATES[2]
 
 
 def test_rates_are_tried_on_copies_of_the_same_weights_and_counted() -> None:

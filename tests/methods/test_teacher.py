@@ -9,12 +9,12 @@ from torch.nn import functional
 from trials import Watched, ce, gradient, plain_net, run
 
 from regun.errors import DivergedError, RegunError, SettingsError
-from regun.methods import MethodSpec, Work, get_method, regun
+from regun.methods import MethodSpec, Work, auto, get_method, regun
 from regun.methods._fresh_weights import fresh_model, shrink_towards
-from regun.methods._teacher import USUAL, answers_of, teacher_recipe, train_teachers
+from regun.methods._teacher import answers_of, teacher_recipe, train_teachers
 from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step
-from regun.training.recipes import RECIPES, Recipe
+from regun.training.recipes import Recipe, assumed_recipe, shorten
 from regun.training.scratch import train_from_scratch
 from regun.training.streams import paired
 from toys import blobs, job_for, mlp, same_parameters, same_state
@@ -137,23 +137,21 @@ def test_with_w_1_no_teacher_is_trained_and_regun_is_finetune() -> None:
     assert fitted.notes == {}
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_short_recipe_is_the_base_s_in_scale(name: str) -> None:
-    usual = RECIPES[name]
-    short = teacher_recipe(usual, regun.Config(target="teacher", teacher_share=0.25))
-    assert short.epochs == usual.epochs // 4 or abs(short.epochs - usual.epochs / 4) <= 0.5
-    assert short.warmup_epochs < short.epochs
-    same = ("optimizer", "lr", "batch_size", "schedule", "weight_decay", "label_smoothing", "nesterov", "decay")
-    assert all(vars(short)[n] == vars(usual)[n] for n in same)
-    assert teacher_recipe(usual, regun.Config(target="teacher", teacher_share=1.0)) == usual
-
-
-def test_a_recipe_without_a_base_s_and_what_the_settings_say() -> None:
-    assert teacher_recipe(None, regun.Config(target="teacher")).epochs == USUAL.epochs // 4
+def test_a_teacher_has_the_base_s_recipe_in_short_with_what_the_settings_say() -> None:
+    usual = Recipe(epochs=100, nesterov=True, warmup_epochs=50, milestones=(50, 100))
+    assert teacher_recipe(usual, regun.Config(target="teacher", teacher_share=0.25), 90) == shorten(usual, 0.25)
     own = regun.Config(teacher_epochs=3, teacher_share=0.01, teacher_lr=0.3, teacher_optimizer="adamw", teacher_batch=5)
-    short = teacher_recipe(Recipe(epochs=100, nesterov=True, warmup_epochs=50, milestones=(50, 100)), own)
+    short = teacher_recipe(usual, own, 90)
     assert (short.epochs, short.lr, short.optimizer, short.batch_size) == (1, 0.3, "adamw", 5)
     assert short.warmup_epochs == 0
+
+
+@pytest.mark.parametrize("retain", [20, 90, 5000])
+def test_without_a_recipe_auto_and_regun_train_their_teachers_alike(retain: int) -> None:
+    plan = auto.plan_of(auto.Config(short=0), retain, None)
+    share = plan.recipe.epochs / assumed_recipe(retain).epochs
+    assert plan.training == "part"
+    assert teacher_recipe(None, regun.Config(target="teacher", teacher_share=share), retain) == plan.recipe
 
 
 def test_a_teacher_that_diverges_is_an_error() -> None:
@@ -242,4 +240,4 @@ def test_a_plan_counts_a_teacher_by_the_recipe_of_the_base() -> None:
     planned = method.planned(config, 32, 200, recipe=Recipe(epochs=16, batch_size=64))
     assert planned == alone + Work(16, 800)
     usual = method.planned(config, 32, 200)  # as if no recipe came: a quarter of 40
-    assert usual == alone + Work(40, 2000)
+    assert usual == alone + Work(80, 2000)  # in batches of 25, an eighth of the set

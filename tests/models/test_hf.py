@@ -13,7 +13,7 @@ from torch import nn
 
 from regun.errors import RegunError, SettingsError
 from regun.models import ModelSpec, build_model, features_of
-from regun.models.transformers_wrapper import silent_transformers
+from regun.models.adapters import silent_transformers
 
 SIZE = (3, 16, 16)
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.artifacts import Artifact, Made, Slot, Store, state_digest, versions
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, state_digest, versions
 from regun.artifacts.trainings import Training, build_like, load_model
 from regun.auditing.predictions import FloatArray, Predictions
-from regun.data.examples import Data, Examples, Indices
+from regun.data.examples import Data, Examples
 from regun.errors import NotFiniteError
 from regun.hashing import code_digest, digest
 from regun.methods._fresh_weights import fresh_model, reset
@@ -27,6 +27,7 @@ from regun.splits import Splits
 from regun.training.job import Callbacks, Cost, Job, private_copy
 from regun.training.recipes import Recipe, shorten
 from regun.training.scratch import train_from_scratch
+from regun.types import Indices
 from regun.unlearning import not_finite
 
 SHARE = 0.25
@@ -101,7 +102,7 @@ def out_model_predictions(
     """
     watch = watch or Callbacks()
 
-    def make(slot: Slot) -> Made:
+    def make(slot: SnapshotFolder) -> Contents:
         job = Job(
             model=private_copy(out.model, device),
             examples=out.examples,
@@ -124,7 +125,7 @@ def out_model_predictions(
         except NotFiniteError as fault:
             stopped = str(fault)
         info = {"role": "out-of-sample", "examples": len(out.retain), "cost": vars(job.cost), "stopped": stopped}
-        return Made({"log_probs": tensors} if not stopped else {}, info)
+        return Contents({"log_probs": tensors} if not stopped else {}, info)
 
     kept = store.make("out_model", out.inputs(sets, device), make)
     stopped, log_probs = kept.info["stopped"], {} if kept.info["stopped"] else kept.tensors("log_probs")

@@ -4,30 +4,30 @@ import argparse
 
 from regun.cli.options import use_threads
 from regun.cli.workshop import carried_out, finish, folder_of, open_context
-from regun.experiments.study import StudyContext
+from regun.experiments.study import OpenStudy
+from regun.experiments.study.tasks import Unlearn
 
 
 def run(args: argparse.Namespace) -> int:
     """The study `digits`, with what to do next."""
-    ctx = open_context(args)
-    out = folder_of(args, ctx)
+    opened = open_context(args)
+    out = folder_of(args, opened)
     use_threads(args.threads)
-    ran = carried_out(args, ctx, out)
+    summary = carried_out(args, opened, out)
     if not args.json:
-        sizes = ctx.plan.sizes[ctx.study.forget[0]]
+        sizes = opened.plan.sizes[opened.study.forget[0]]
         print(
             f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How "
             f"far is each method from a model that never saw them (Retrain)?\n"
         )
-    code = finish(ctx, ran, out, as_json=args.json)
+    code = finish(opened, summary, out, as_json=args.json)
     if not args.json:
-        _next(ctx, args.store)
+        _next(opened, args.store)
     return code
 
 
-def _next(ctx: StudyContext, store: str) -> None:
-    task = next(task for task in ctx.plan.tasks.values() if task.kind == "unlearn")
-    model = ctx.model(task.id)
+def _next(opened: OpenStudy, store: str) -> None:
+    model = opened.plan.of_type(Unlearn)[0].result(opened.ctx)
     key = model.key[:12] if model else "KEY"
     lines = {
         f"regun audit {key} --store {store}": "every number with its interval and meaning",

@@ -10,8 +10,7 @@ from regun.cli.workshop import chosen, open_context
 from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError
 from regun.experiments.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
-from regun.experiments.study.forget_sets import request_label
-from regun.experiments.study.planning import StudyPlan, labels_of_size, plan_study
+from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
 from regun.experiments.study.tasks import Unlearn
 from regun.forget_spec import ForgetSpec
@@ -23,15 +22,15 @@ from regun.settings import parse_spec
 def run(args: argparse.Namespace) -> int:
     """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
     study = chosen(args)
-    ctx = open_context(args, study) if _data_are_here(args, study) else None
-    found = ctx.plan if ctx else _plan_without_data(study)
-    done = {task.id for task in found.tasks.values() if ctx.done(task)} if ctx else set[str]()
-    speed = remembered_speed(study, ctx.store) if ctx else None
-    if ctx and args.probe:
+    opened = open_context(args, study) if _data_are_here(args, study) else None
+    found = opened.plan if opened else _plan_without_data(study)
+    done = {task.id for task in found.tasks.values() if opened.done(task)} if opened else set[str]()
+    speed = remembered_speed(study, opened.store) if opened else None
+    if opened and args.probe:
         use_threads(args.threads or study.threads)
-        speed = measured_speed(ctx)
-    here = speed_here(ctx, speed) if ctx and speed else None
-    result = _plan_json(found, done, here, exact=ctx is not None)
+        speed = measured_speed(opened)
+    here = speed_here(opened, speed) if opened and speed else None
+    result = _plan_json(found, done, here, exact=opened is not None)
     emit(result) if args.json else _print_plan(study, result)
     return 0
 
@@ -43,7 +42,7 @@ def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
 def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
     name, values = parse_spec(study.data)
-    others = [text for text in study.forget if not _size_decides(study.request(text))]
+    others = [text for text, spec in study.requests.items() if not _size_decides(spec)]
     sizes = data_set(name).sizes
     if sizes is None or others or study.stratified:
         raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
@@ -61,7 +60,7 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
     counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
     for task_id in done:
         made[found.tasks[task_id].kind] += 1
-    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.entries()}
+    steps = {name: {forget: _steps(found, name, forget) for forget in study.forget} for name in study.rows}
     return {
         "study": study.name,
         "sizes": {forget: dict(sizes) for forget, sizes in found.sizes.items()},
@@ -76,8 +75,7 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
 
 
 def _steps(found: StudyPlan, name: str, forget: str) -> int | None:
-    runs = [task for task in found.tasks.values() if isinstance(task, Unlearn)]
-    task = next(task for task in runs if (task.entry, task.forget) == (name, forget))
+    task = next(task for task in found.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
     return task.work.steps if task.work else None
 
 
@@ -85,9 +83,11 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
     print(f"{study.name}: {study.title}")
     rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
     print(table(["task", "planned", "in the store"], rows))
-    sizes = [[request_label(forget), *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()]
+    sizes = [
+        [study.requests[forget].label, *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()
+    ]
     print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
-    labels = [request_label(forget) for forget in study.forget]
+    labels = [spec.label for spec in study.requests.values()]
     steps = [
         [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
         for name, found in result["steps_of_methods"].items()

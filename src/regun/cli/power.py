@@ -16,12 +16,12 @@ from regun.render.tables import table
 
 def run(args: argparse.Namespace) -> int:
     """Base, Retrain and references of a study, and whether methods can be told apart by them."""
-    ctx = open_context(args, retrained_only(chosen(args)))
-    ran = carried_out(args, ctx, folder_of(args, ctx))
-    results = collect(ctx, ran.failed)
+    opened = open_context(args, retrained_only(chosen(args)))
+    summary = carried_out(args, opened, folder_of(args, opened))
+    results = collect(opened, summary.failed)
     found = powers(results)
-    emit(_json(results, found, ran.failed)) if args.json else _print(results, found, ran.failed)
-    return 1 if ran.failed or results.missing else 0
+    emit(_json(results, found, summary.failed)) if args.json else _print(results, found, summary.failed)
+    return 1 if summary.failed or results.missing else 0
 
 
 def _json(results: Results, found: Sequence[Power], failed: dict[str, str]) -> dict[str, Any]:

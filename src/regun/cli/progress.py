@@ -2,10 +2,20 @@
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from regun.experiments.study.planning import StudyPlan
+from regun.experiments.study.events import (
+    EpochDone,
+    Event,
+    StepDone,
+    StudyEnded,
+    StudyPlanned,
+    TaskFailed,
+    TaskFinished,
+    TaskRestarted,
+    TaskResumed,
+    TrialDone,
+)
+from regun.experiments.study.plan import StudyPlan
 from regun.render.numbers import duration
 
 
@@ -22,32 +32,34 @@ class StudyProgress:
         self.running: dict[str, str] = {}
         self.shown = 0.0
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if self.quiet:
             return
-        kind, task = event["event"], event.get("task", "")
-        if kind == "planned":
-            self.over, self.found = set(event["found"]), len(event["found"])
-            self._line(f"{event['tasks']} tasks, {self.found} of them in the store")
-        elif kind in ("started", "step", "epoch", "trial", "resumed", "lost"):
-            self.running[task] = _where(event)
-            self._lively()
-        elif kind in ("finished", "failed"):
-            self._ended(task, event)
+        match event:
+            case StudyPlanned():
+                self.over, self.found = set(event.in_store), len(event.in_store)
+                self._line(f"{event.tasks} tasks, {self.found} of them in the store")
+            case TaskFinished() | TaskFailed():
+                self._ended(event)
+            case StudyEnded():
+                pass
+            case _:
+                self.running[event.task] = _where(event)
+                self._lively()
 
     def close(self) -> None:
         if self.live and self.shown and not self.quiet:
             print(file=sys.stderr, flush=True)
 
-    def _ended(self, task_id: str, event: Mapping[str, Any]) -> None:
-        self.running.pop(task_id, None)
-        self.over.add(task_id)
-        task = self.plan.tasks[task_id]
+    def _ended(self, event: TaskFinished | TaskFailed) -> None:
+        self.running.pop(event.task, None)
+        self.over.add(event.task)
+        task = self.plan.tasks[event.task]
         self.work += task.work.samples if task.work else 0
-        if event["event"] == "failed":
-            self._line(f"FAILED {task.label}: {event['error']}")
+        if isinstance(event, TaskFailed):
+            self._line(f"FAILED {task.label}: {event.error}")
         elif task.kind in ("train", "tune", "unlearn") or self.live:
-            spent = "found" if event.get("found") else duration(event.get("seconds", 0.0))
+            spent = "in the store" if event.in_store else duration(event.seconds)
             self._line(f"{task.label}: {spent}{self._left()}")
 
     def _left(self) -> str:
@@ -73,17 +85,17 @@ class StudyProgress:
         self.shown = 0.0
 
 
-def _where(event: Mapping[str, Any]) -> str:
-    match event["event"]:
-        case "step":
-            return f"epoch {event['epoch']}/{event['epochs']} step {event['step']}/{event['steps']}"
-        case "epoch":
-            return f"epoch {event['number']}/{event['epochs']} loss {event['loss']:.3f}"
-        case "trial":
-            return f"trial {event['number'] + 1}/{event['trials']} score {event['score']:.2f}"
-        case "resumed":
-            return f"going on at epoch {event['epoch']}"
-        case "lost":
-            return "begins again"
+def _where(event: Event) -> str:
+    match event:
+        case StepDone():
+            return f"epoch {event.epoch}/{event.epochs} step {event.step}/{event.steps}"
+        case EpochDone():
+            return f"epoch {event.number}/{event.epochs} loss {event.loss:.3f}"
+        case TrialDone():
+            return f"trial {event.number + 1}/{event.trials} score {event.score:.2f}"
+        case TaskResumed():
+            return f"continues at epoch {event.epoch}"
+        case TaskRestarted():
+            return "starts again"
         case _:
             return ""

@@ -11,7 +11,6 @@ from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_cont
 from regun.experiments.report.formats import render
 from regun.experiments.study import builtin_names, read_study
 from regun.experiments.study.collect import collect
-from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.paper import paper_numbers
 from regun.experiments.study.resolved import as_comments, resolved, without_comments
 from regun.render.tables import table
@@ -24,7 +23,13 @@ def list_studies(args: argparse.Namespace) -> int:
         emit({name: study.to_json() for name, study in found.items()})
         return 0
     rows = [
-        [name, study.title, ", ".join(map(request_label, study.forget)), str(len(study.seeds)), str(len(study.methods))]
+        [
+            name,
+            study.title,
+            ", ".join(spec.label for spec in study.requests.values()),
+            str(len(study.seeds)),
+            str(len(study.methods)),
+        ]
         for name, study in found.items()
     ]
     print(table(["study", "what", "forget", "seeds", "methods"], rows))
@@ -50,9 +55,9 @@ def show(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 unless everything is there."""
-    ctx = open_context(args)
-    out = folder_of(args, ctx)
-    return finish(ctx, carried_out(args, ctx, out), out, as_json=args.json)
+    opened = open_context(args)
+    out = folder_of(args, opened)
+    return finish(opened, carried_out(args, opened, out), out, as_json=args.json)
 
 
 def show_table(args: argparse.Namespace) -> int:
@@ -75,9 +80,9 @@ def report(args: argparse.Namespace) -> int:
     from regun.experiments.report.page import build_report  # brings matplotlib, which no other action needs
 
     Store.existing(args.store)
-    ctx = open_context(args)
-    results, out = collect(ctx), folder_of(args, ctx)
-    page = build_report(results, *shown_with(ctx, results, out))
+    opened = open_context(args)
+    results, out = collect(opened), folder_of(args, opened)
+    page = build_report(results, *shown_with(opened, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
     return 0

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from regun.cli.terminal import emit, write
 from regun.cli.workshop import SWEEP, carried_out, chosen, folder_of, open_context
 from regun.errors import RegunError, SettingsError
-from regun.experiments.study import Study, StudyContext
+from regun.experiments.study import OpenStudy, Study
 from regun.experiments.study.collect import collect
 from regun.experiments.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
 from regun.render.numbers import fixed
@@ -24,30 +24,30 @@ def run(args: argparse.Namespace) -> int:
     before = open_context(args, study)
     if study.tune:
         study = _frozen(args, before)
-    swept, out = before.beside(sweep(study, weights)), folder_of(args, before)
-    ran = carried_out(args, swept, out)
+    swept, out = before.variant(sweep(study, weights)), folder_of(args, before)
+    summary = carried_out(args, swept, out)
     write(out / SWEEP, json.dumps({"weights": list(weights)}))
-    results = collect(swept, ran.failed)
+    results = collect(swept, summary.failed)
     found = tradeoffs(results, study, weights)
     files = figure_files(found) | {"sweep.csv": csv_of(results.rows()).encode()}
     paths = [write(out / name, content) for name, content in files.items()]
     if args.json:
-        emit({"tradeoffs": [asdict(t) for t in found], "files": [str(p) for p in paths], "failed": ran.failed})
+        emit({"tradeoffs": [asdict(t) for t in found], "files": [str(p) for p in paths], "failed": summary.failed})
     else:
         _print(found)
         print("\n" + "\n".join(str(path) for path in paths))
-    return 1 if ran.failed else 0
+    return 1 if summary.failed else 0
 
 
-def _frozen(args: argparse.Namespace, ctx: StudyContext) -> Study:
+def _frozen(args: argparse.Namespace, opened: OpenStudy) -> Study:
     """The study with its tuned settings, which must have been searched."""
-    waiting = [task.label for task in ctx.plan.tasks.values() if task.kind == "tune" and not ctx.done(task)]
+    waiting = [task.label for task in opened.plan.tasks.values() if task.kind == "tune" and not opened.done(task)]
     if waiting:
         raise RegunError(
             f"{len(waiting)} searches of this study are not over (the first is {waiting[0]}); "
             f"run `regun study run {args.study}` first."
         )
-    return ctx.frozen()
+    return opened.with_found_settings()
 
 
 def _weights(text: str) -> tuple[float, ...]:

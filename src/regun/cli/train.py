@@ -14,12 +14,13 @@ from regun.auditing.metrics import accuracy
 from regun.cli.arguments import WRONG
 from regun.cli.options import Place, Problems, load, open_place, read_setup, splits_of
 from regun.cli.terminal import emit
-from regun.data.examples import Examples, Indices
+from regun.data.examples import Examples
 from regun.errors import NotFiniteError
 from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration, fixed, many
 from regun.render.tables import table
 from regun.training.job import Budget
+from regun.types import Indices
 
 
 def run(args: argparse.Namespace) -> int:

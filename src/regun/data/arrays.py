@@ -13,17 +13,9 @@ import torch
 from torch import Generator, Tensor
 
 from regun import hashing, rng
-from regun.data.examples import (
-    Batch,
-    Device,
-    Examples,
-    Indices,
-    InputPipeline,
-    Transform,
-    channels_last,
-    checked_labels,
-)
+from regun.data.examples import Batch, Examples, InputPipeline, Transform, channels_last, checked_labels
 from regun.errors import DataError
+from regun.types import Device, Indices
 
 Images = npt.NDArray[np.uint8]
 

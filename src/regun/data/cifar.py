@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.data.arrays import ArrayExamples, Images
-from regun.data.examples import Data, Indices, InputPipeline
+from regun.data.examples import Data, InputPipeline
 from regun.errors import DataError
+from regun.types import Indices
 
 ROW = 3 * 32 * 32  # one image: 1024 red, 1024 green, 1024 blue
 

@@ -11,21 +11,10 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
-from regun.data.examples import (
-    Batch,
-    Device,
-    Examples,
-    Indices,
-    Inputs,
-    by_position,
-    checked_labels,
-    code_of,
-    in_order,
-    named,
-    placed,
-)
+from regun.data.examples import Batch, Examples, by_position, checked_labels, code_of, in_order, named, placed
 from regun.errors import DataError
 from regun.rng import derive, isolated
+from regun.types import Device, Indices, Inputs
 
 LABEL_KEYS = ("labels", "label", "y", "target")
 

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ import numpy as np
 
 from regun import hashing
 from regun.data.arrays import ArrayExamples, Images, content_digest
-from regun.data.examples import Data, Indices, InputPipeline
+from regun.data.examples import Data, InputPipeline, ProgressCallback
 from regun.errors import DataError, RegunError
 from regun.settings import read_json
+from regun.types import Indices
 
-Progress = Callable[[int, int], None]  # images decoded so far, images in all
 Files = list[tuple[int, str]]  # label and path below the root, sorted
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
@@ -60,7 +60,7 @@ def load_image_folder(
     image_size: int | None = None,
     cache: Path | str | None = None,
     workers: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Data:
     """The images below `root` as a data set; see `decode_folder`.
 
@@ -80,7 +80,7 @@ def decode_folder(
     image_size: int | None = None,
     cache: Path | str | None = None,
     workers: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> DecodedFolder:
     """Decode the images below `root` once, into `cache` (default `root/.regun-cache`), and open the result.
 
@@ -227,7 +227,12 @@ def _fingerprint(root: Path, listing: Listing, image_size: int | None) -> str:
 
 
 def _decode_into(
-    entry: Path, root: Path, listing: Listing, image_size: int | None, workers: int, on_progress: Progress | None
+    entry: Path,
+    root: Path,
+    listing: Listing,
+    image_size: int | None,
+    workers: int,
+    on_progress: ProgressCallback | None,
 ) -> None:
     """Decode to a temporary neighbour, then rename: `entry` appears complete or not at all."""
     parts = {"train": listing.train, "test": listing.test}

@@ -1,12 +1,12 @@
-"""Examples that stand where they must not: in two sets that have to be disjoint.
+"""Examples that occur in two sets that must be disjoint.
 
-Unseen data that the model trained on look like members and spoil both ReGUn's reference and every attack number; a
-forgotten example that stays in the retain set is learned again.
+Unseen data that the model trained on look like members: they spoil ReGUn's source model and every attack.
+A forgotten example that stays in the retain set is learned again.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, cast
 
@@ -17,15 +17,20 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from regun.data.arrays import ArrayExamples
-from regun.data.examples import Examples, Indices, in_order, named
+from regun.data.examples import Examples, in_order, named
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
 from regun.errors import DataError, unknown
+from regun.types import Indices
 
 TRAINED, UNSEEN = ("forget", "retain", "train"), ("heldout", "val", "test")
+BLOCK_BYTES = 2**22
+"""Inputs hashed at once: they stay in the processor's cache."""
 Ids = Mapping[str, Sequence[Any]]
 """Set name -> one id for each of its examples."""
+Hashes = npt.NDArray[np.bytes_]
+Words = npt.NDArray[np.uint64]
 
 
 def check_overlap(
@@ -37,84 +42,109 @@ def check_overlap(
 ) -> list[str]:
     """Raise if an unseen set shares examples with a training set, forget with retain, or heldout with test.
 
-    Ids that are given are compared; torch Subsets of the same data set by their indices; with `content`, every example
-    by the digest of its input. With None, that is done where nothing else tells examples apart and it is cheap, for
-    data in memory; equal ones are then refused only where they are more than the equal ones within a set explain, and
-    otherwise remarked on in what is returned. `way_out` says what to do about ones that only look alike.
+    Sets are compared by their `ids`, torch Subsets of one data set by their indices, and with `content` all sets by
+    their inputs. `content=None` compares inputs only where neither ids nor indices are available and the data are in
+    memory. It then tolerates as many equal examples as the duplicates within a set explain, and returns a warning.
+    `way_out` is advice for examples that only look alike.
     """
-    named, origins = _checked_ids(sets, ids or {}), {name: _origin(source) for name, source in sources.items()}
-    bytes_of: dict[str, list[bytes]] = {}
-    remarks: list[str] = []
+    known_ids, origins = _checked_ids(sets, ids or {}), {name: _origin(source) for name, source in sources.items()}
+    by_content: list[tuple[str, str]] = []
     for one, other in _pairs(sets):
-        if one in named and other in named:
-            _refuse(one, other, [key for key in named[other] if key in named[one]], "id")
-        one_origin = one in origins and other in origins and origins[one][0] is origins[other][0]
-        if one_origin:
-            _refuse(one, other, np.intersect1d(origins[one][1], origins[other][1]), "position in the same data set")
-        told_apart = one_origin or (one in named and other in named)
+        has_ids = one in known_ids and other in known_ids
+        if has_ids:
+            _check_shared(one, other, [key for key in known_ids[other] if key in known_ids[one]], "id")
+        same_origin = one in origins and other in origins and origins[one][0] is origins[other][0]
+        if same_origin:
+            shared = np.intersect1d(origins[one][1], origins[other][1])
+            _check_shared(one, other, shared, "position in the same data set")
         cheap = in_memory(sets[one]) and in_memory(sets[other])
-        if content or (content is None and cheap and not told_apart):
-            for name in {one, other} - set(bytes_of):
-                bytes_of[name] = content_digests(sets[name])
-            hint = f" If they are different records that look alike, {way_out}" if content is None else ""
-            remarks += _compare((one, bytes_of[one]), (other, bytes_of[other]), hint)
-    return remarks
+        if content or (content is None and cheap and not (has_ids or same_origin)):
+            by_content.append((one, other))
+    numbers = _content_numbers({name: sets[name] for pair in by_content for name in pair})
+    warnings: list[str] = []
+    for one, other in by_content:
+        rows = np.flatnonzero(np.isin(numbers[other], numbers[one]))
+        if content is None and 0 < len(rows) <= 2 * _duplicated_share(numbers[one]) * len(numbers[other]):
+            warnings.append(
+                f"{len(rows)} of {len(numbers[other])} examples of {other} are equal to examples of {one}. Duplicates "
+                f"are common within {one} too, so these may be different records. check_content=True rejects them."
+            )
+            continue
+        hint = f" If they are different records that look alike, {way_out}" if content is None else ""
+        _check_shared(one, other, rows, f"content; counted in {other}, by position", hint)
+    return warnings
 
 
-def _compare(first: tuple[str, list[bytes]], second: tuple[str, list[bytes]], hint: str) -> list[str]:
-    """Raise if two sets hold equal examples; with a `hint`, say so if there are no more than chance explains."""
-    (one, ours), (other, theirs) = first, second
-    known = set(ours)
-    rows = [row for row, key in enumerate(theirs) if key in known]
-    if rows and hint and len(rows) <= 2 * _repeated(ours) * len(theirs):
-        return [
-            f"{len(rows)} of {len(theirs)} examples of {other} are equal to examples of {one}; such are common within "
-            f"{one} too, so they may be different records. check_content=True refuses them."
-        ]
-    _refuse(one, other, rows, f"content; counted in {other}, by position", hint)
-    return []
+def content_hashes(examples: Examples) -> Hashes:
+    """Return a 128-bit hash of each example's input at test time; equal inputs have equal hashes.
 
-
-def content_digests(examples: Examples) -> list[bytes]:
-    """SHA-256 of each example's input as the model would see it at test time, whatever batch it is in."""
-    size = 256 if in_memory(examples) else 1  # a user's collate function may fill a batch up to its longest example
-    found: list[bytes] = []
-    for batch in examples.stream(in_order(len(examples), size)):
-        parts = {name: _plain(part) for name, part in sorted(named(batch.x).items())}
-        for row in range(len(batch)):
-            sha = hashlib.sha256()
-            for name, values in parts.items():
-                sha.update(f"{name} {values.dtype} {values.shape[1:]}".encode())
-                sha.update(values[row].tobytes())
-            found.append(sha.digest())
-    return found
-
-
-def _plain(part: Tensor) -> npt.NDArray[Any]:
-    whole = part.detach().cpu().contiguous()
-    return (whole.view(torch.int16) if whole.dtype == torch.bfloat16 else whole).numpy()  # which numpy does not know
+    The hash does not depend on the batch. It is not cryptographic: nobody gains by a collision.
+    """
+    if not len(examples):
+        return np.empty(0, dtype="S16")
+    size = 1  # a user's collate function may pad a batch to its longest example
+    if in_memory(examples):
+        first = named(examples.fetch(np.zeros(1, dtype=np.int64)).x)
+        size = max(1, BLOCK_BYTES // max(1, sum(part.nbytes for part in first.values())))
+    blocks = [_hash_rows(named(batch.x)) for batch in examples.stream(in_order(len(examples), size))]
+    return np.concatenate(blocks).view("S16").ravel()
 
 
 def in_memory(examples: Examples) -> bool:
-    """Whether looking at every example is cheap."""
+    """Return True if reading every example is cheap."""
     if isinstance(examples, Selected):
         return in_memory(examples.examples)
     return isinstance(examples, TensorExamples | ArrayExamples)
 
 
-def _repeated(digests: Sequence[bytes]) -> float:
-    """The share of examples that have an equal one in their own set."""
-    counts = Counter(digests)
-    return sum(count for count in counts.values() if count > 1) / max(1, len(digests))
-
-
 def id_texts(ids: Iterable[Any]) -> list[str]:
-    """Ids as text: 7, numpy's 7 and "7" are the same id."""
+    """Return ids as text: 7, numpy's 7 and "7" are the same id."""
     return [one if isinstance(one, str) else str(one.item() if hasattr(one, "item") else one) for one in ids]
 
 
+def _hash_rows(parts: Mapping[str, Tensor]) -> Words:
+    """Return two 64-bit sums for each row: every word of a row is mixed with a key for its position."""
+    sums = np.zeros((len(next(iter(parts.values()))), 2), dtype=np.uint64)
+    for name, part in sorted(parts.items()):
+        rows = part.detach().cpu().reshape(len(part), part[0].numel()).contiguous().view(torch.uint8).numpy()
+        words = np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))).view(np.uint64)
+        keys, weights = _keys(f"{name} {part.dtype} {tuple(part.shape[1:])}", words.shape[1])
+        mixed = words ^ keys
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the constants of SplitMix64
+            mixed ^= mixed >> np.uint64(shift)
+            mixed *= np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+        sums[:, 0] += mixed.sum(axis=1, dtype=np.uint64)
+        mixed *= weights
+        sums[:, 1] += mixed.sum(axis=1, dtype=np.uint64)
+    return sums
+
+
+@lru_cache(maxsize=32)
+def _keys(layout: str, count: int) -> tuple[Words, Words]:
+    """Return `count` keys and as many odd weights that follow from the name, dtype and shape of an input."""
+    generator = np.random.default_rng(int(hashlib.sha256(layout.encode()).hexdigest(), 16))
+    keys, weights = generator.integers(0, 2**64, (2, count), dtype=np.uint64)
+    return keys, weights | np.uint64(1)
+
+
+def _content_numbers(sets: Mapping[str, Examples]) -> dict[str, Indices]:
+    """Number the examples of all sets so that equal inputs have equal numbers."""
+    if not sets:
+        return {}
+    hashes = [content_hashes(examples) for examples in sets.values()]
+    _, numbers = np.unique(np.concatenate(hashes), return_inverse=True)
+    return dict(zip(sets, np.split(numbers, np.cumsum([len(part) for part in hashes])[:-1]), strict=True))
+
+
+def _duplicated_share(numbers: Indices) -> float:
+    """Return the share of examples that have an equal one in their own set."""
+    counts = np.bincount(numbers)
+    return int(counts[counts > 1].sum()) / max(1, len(numbers))
+
+
 def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of sets that must be disjoint, the one that was learned from first."""
+    """Return the pairs of sets that must be disjoint, the one that was trained on first."""
     ordered = [name for name in (*TRAINED, *UNSEEN) if name in set(names)]
     return [(a, b) for a, b in combinations(ordered, 2) if a in TRAINED or (a, b) == ("heldout", "test")]
 
@@ -127,19 +157,19 @@ def _checked_ids(sets: Mapping[str, Examples], ids: Ids) -> dict[str, dict[str, 
             raise DataError(
                 f"ids[{name!r}] has {len(ids[name])} ids for {len(sets[name])} examples; give one for each."
             )
-    return {name: dict.fromkeys(id_texts(given)) for name, given in ids.items()}
+    return {name: dict.fromkeys(id_texts(values)) for name, values in ids.items()}
 
 
 def _origin(source: Source) -> tuple[object, Indices]:
-    """The data set behind Subsets and loaders, and which of its items are meant."""
+    """Return the data set behind Subsets and loaders, and the positions of its items."""
     dataset: Any = loaded_dataset(cast("DataLoader[Any]", source)) if isinstance(source, DataLoader) else source
     rows: Indices | None = None
     while isinstance(dataset, Subset):
         subset = cast("Subset[Any]", dataset)
-        own = np.asarray(subset.indices, dtype=np.int64)
-        if (own < 0).any():  # counted from the end, as Python does
-            own = own % len(cast(Any, subset.dataset))
-        rows, dataset = own if rows is None else own[rows], subset.dataset
+        indices = np.asarray(subset.indices, dtype=np.int64)
+        if (indices < 0).any():  # counted from the end, as Python does
+            indices = indices % len(cast(Any, subset.dataset))
+        rows, dataset = indices if rows is None else indices[rows], subset.dataset
     if isinstance(dataset, Selected):
         return dataset.examples, dataset.rows
     if rows is None:
@@ -148,15 +178,15 @@ def _origin(source: Source) -> tuple[object, Indices]:
     return cast(object, dataset), rows
 
 
-def _refuse(one: str, other: str, shared: Sequence[Any] | npt.NDArray[Any], how: str, hint: str = "") -> None:
+def _check_shared(one: str, other: str, shared: Sequence[Any] | npt.NDArray[Any], how: str, hint: str = "") -> None:
     if not len(shared):
         return
-    reason = f"the model was trained on {one}, so these examples are not unseen"
+    reason = f"The model was trained on {one}, so they are not unseen"
     if other in TRAINED:
-        reason = "what is forgotten must not be trained on again"
+        reason = "Forgotten examples must not be trained on again"
     elif one == "heldout":
-        reason = "a method may have learned from heldout, so these examples test nothing"
+        reason = "A method may train on heldout, so they cannot test it"
     raise DataError(
-        f"{one} and {other} share {len(shared)} examples (by {how}; the first is {shared[0]}): {reason}. Take them out "
-        f"of {other}.{hint}"
+        f"{one} and {other} share {len(shared)} examples (by {how}; the first is {shared[0]}). {reason}. "
+        f"Remove them from {other}.{hint}"
     )

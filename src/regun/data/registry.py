@@ -11,8 +11,7 @@ import numpy as np
 from regun.data.arrays import ArrayExamples
 from regun.data.cifar import load_cifar
 from regun.data.digits import load_digits
-from regun.data.download import fetch_cifar
-from regun.data.examples import Data, Examples, InputPipeline
+from regun.data.examples import Data, Examples, InputPipeline, ProgressCallback
 from regun.data.image_folder import load_image_folder
 from regun.data.pipelines import IMAGENET, OWN, PIPELINES, Constants, find_preset, with_pipeline
 from regun.data.user_data import find_user_data, load_user_data, user_parameters
@@ -21,9 +20,6 @@ from regun.errors import DataError, RegunError, SettingsError, unknown
 from regun.plugins import is_code, located
 from regun.rng import isolated
 from regun.settings import bind, check, setting, to_json
-
-Progress = Callable[[int, int], None]
-"""Told how much has been read, of how much in all."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class DataSet:
 
     name: str
     about: str
-    load: Callable[[DataSpec, InputPipeline, Progress | None], Data]
+    load: Callable[[DataSpec, InputPipeline, ProgressCallback | None], Data]
     constants: Constants
     """Mean and standard deviation of every channel."""
     sizes: tuple[int, int] | None = None
@@ -109,14 +105,18 @@ class DataSet:
     """The input pipeline it is used with, whatever the model's."""
 
 
-def _load_cifar(classes: Literal[10, 100], spec: DataSpec, inputs: InputPipeline, on_progress: Progress | None) -> Data:
+def _load_cifar(
+    classes: Literal[10, 100], spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None
+) -> Data:
     root = Path(spec.settings.root or "")
     if spec.settings.download:
+        from regun.data.download import fetch_cifar  # it imports requests, which takes time
+
         fetch_cifar(root, classes, on_progress=on_progress)
     return load_cifar(root, classes, inputs)
 
 
-def _load_folder(unpacked: str, spec: DataSpec, inputs: InputPipeline, on_progress: Progress | None) -> Data:
+def _load_folder(unpacked: str, spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None) -> Data:
     """Images below the root, or below `unpacked` in it, as an archive unpacks."""
     root, cache = Path(spec.settings.root or ""), spec.settings.cache
     root = root / unpacked if (root / unpacked).is_dir() else root
@@ -124,7 +124,7 @@ def _load_folder(unpacked: str, spec: DataSpec, inputs: InputPipeline, on_progre
     return load_image_folder(root, inputs, size, Path(cache) if cache else None, on_progress=on_progress)
 
 
-def _load_own(spec: DataSpec, inputs: InputPipeline, on_progress: Progress | None) -> Data:
+def _load_own(spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None) -> Data:
     with isolated(0):  # what a user's function draws is the same every time
         return load_user_data(find_user_data(spec.name, spec.own))
 
@@ -223,7 +223,7 @@ def pipeline(name: str, data_name: str) -> InputPipeline:
     return find_preset(name).on(data_name, constants)
 
 
-def load_data(spec: DataSpec, preset: str, on_progress: Progress | None = None) -> Data:
+def load_data(spec: DataSpec, preset: str, on_progress: ProgressCallback | None = None) -> Data:
     """The data set, its images turned into inputs by the named input pipeline (see `data.presets`)."""
     pipeline(preset, spec.name)  # refused before anything is read
     record = data_set(spec.name)

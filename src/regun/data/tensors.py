@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from regun.data.examples import Batch, Device, Examples, Indices, Inputs, checked_labels, named, placed
+from regun.data.examples import Batch, Examples, checked_labels, named, placed
 from regun.errors import DataError
+from regun.types import Device, Indices, Inputs
 
 
 @dataclass(frozen=True, eq=False)

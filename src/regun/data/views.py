@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from regun.data.examples import Batch, Device, Examples, Indices, Inputs, channels_last, renumbered
+from regun.data.examples import Batch, Examples, channels_last, renumbered
 from regun.errors import DataError
 from regun.hashing import digest
+from regun.types import Device, Indices, Inputs
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from regun.artifacts import Store, state_digest
-from regun.auditing import Decision, Evaluation, Number, Predictions, SplitPredictions, evaluate
+from regun.auditing import Decision, Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
 from regun.deletion.change import Change, measure_change
@@ -134,7 +134,7 @@ class Assessor:
         """Apply the rule; a number that the rule names and the audit lacks is an error."""
 
         def facts(evaluation: Evaluation) -> Facts:
-            numbers = {**evaluation.numbers, **{name: Number(value) for name, value in drops.items()}}
+            numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in drops.items()}}
             return Facts(numbers, evaluation.retrain, evaluation.gaps)
 
         known = {scope: facts(evaluation) for scope, evaluation in self.audit_known.items()}

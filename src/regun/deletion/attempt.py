@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from regun.api import unlearn
-from regun.artifacts import Made, Store, state_digest, versions
+from regun.arguments import InputOptions, RunOptions
+from regun.artifacts import Contents, Store, state_digest, versions
 from regun.auditing import UNSEEN
 from regun.deletion.options import Callbacks, ConfiguredMethod
 from regun.deletion.plan import Plan, few
@@ -27,7 +28,7 @@ NO_METHOD = "none"
 def run_method(method: ConfiguredMethod, current: nn.Module, plan: Plan, store: Store, callbacks: Callbacks) -> Outcome:
     """Run a method on a copy of the current model, or load what a killed run has stored."""
 
-    def run(_: object) -> Made:
+    def run(_: object) -> Contents:
         callbacks.on_stage(f"{method.spec.text} on the current model")
         outcome = _unlearn(method, current, plan, callbacks)
         info = {
@@ -39,7 +40,7 @@ def run_method(method: ConfiguredMethod, current: nn.Module, plan: Plan, store: 
             "warnings": [str(warning) for warning in outcome.warnings],
             "from_scratch": outcome.from_scratch,
         }
-        return Made({"weights": outcome.model.state_dict()}, info)
+        return Contents({"weights": outcome.model.state_dict()}, info)
 
     inputs = {"attempt": _digest(method, current, plan)}
     if store.has("model", store.key("model", inputs)):
@@ -60,7 +61,7 @@ def unchanged(current: nn.Module) -> Outcome:
 def unseen_sets(method: ConfiguredMethod, sets: Container[str]) -> list[str]:
     """Return the unseen sets to judge a method by: not the held-out one if it uses it, unless there is no other."""
     unseen = [name for name in UNSEEN if name in sets]
-    return [name for name in unseen if name != "heldout" or not method.needs.looks] or unseen
+    return [name for name in unseen if name != "heldout" or not method.needs.uses_heldout] or unseen
 
 
 def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks: Callbacks) -> Outcome:
@@ -71,16 +72,17 @@ def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks
         retain=sets["retain"],
         heldout=sets.get("heldout"),
         val=sets.get("val"),
-        method=method.spec.name,
-        preset=method.preset,
+        method=method.spec.name if method.preset is None else f"{method.spec.name}@{method.preset}",
         settings=method.spec.settings,
         seed=_seed(plan),
         rebuild=project.rebuild,
         recipe=project.recipe,
-        on_epoch=lambda epoch, _: callbacks.on_epoch(epoch),
-        device=plan.opened.device,
-        num_classes=plan.opened.sets["train"].num_classes,
-        check_content=False,  # the plan has compared what has to be
+        inputs=InputOptions(
+            device=plan.opened.device,
+            num_classes=plan.opened.sets["train"].num_classes,
+            check_content=False,  # the plan has compared what has to be
+        ),
+        run=RunOptions(on_epoch=lambda epoch, _: callbacks.on_epoch(epoch)),
     )
     return replace(outcome, warnings=(*_warnings(plan), *outcome.warnings))
 

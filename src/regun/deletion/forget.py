@@ -25,9 +25,9 @@ from regun.deletion.receipt import Receipt, make_files
 from regun.deletion.request import DeletionRequest
 from regun.deletion.signing import public_key_of
 from regun.errors import DataError, RegunError
+from regun.inputs import check_trainable
 from regun.predict import predict
 from regun.rng import isolated
-from regun.training.border import check_frozen
 from regun.training.job import Epoch
 from regun.unlearning import WAYS_OUT
 
@@ -177,7 +177,7 @@ def _check_feasible(plan: Plan, current: nn.Module) -> None:
         if method.needs.fresh_model and opened_project.why_no_fresh_model:
             raise RegunError(opened_project.why_no_fresh_model)
         if method.method.source is None:
-            check_frozen(current)
+            check_trainable(current)
     if opened_project.project.rebuild is not None:
         with isolated(0):
             opened_project.project.rebuild(0)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regun.data.examples import Examples, Indices
-from regun.data.overlap import check_overlap, content_digests, in_memory
+from regun.data.examples import Examples
+from regun.data.overlap import check_overlap, content_hashes, in_memory
 from regun.data.views import Selected
 from regun.deletion.folder import REQUEST, Folder
 from regun.deletion.ledger import Ledger, LedgerLine
@@ -22,6 +22,7 @@ from regun.hashing import digest
 from regun.methods._teacher import teacher_work
 from regun.render.numbers import many, names
 from regun.settings import read_json
+from regun.types import Indices
 
 NO_RULE = Rule(())
 
@@ -105,7 +106,7 @@ class Plan:
         if self.out_models and self.opened.why_no_fresh_model:
             text = f"{text}: {self.opened.why_no_fresh_model}"
         elif self.out_models:
-            recipe = project.out_recipe
+            recipe = project.out_recipe(len(self.retain))
             steps = teacher_work(recipe, len(self.retain)).steps
             each = f"{many(recipe.epochs, 'epoch')} or {many(steps, 'step')} each"
             text = f"{many(self.out_models, 'short training')} on the retain set, {each}"
@@ -275,11 +276,11 @@ def _with_copies(plan: Plan) -> Plan:
     train = plan.opened.sets["train"]
     if not plan.searches_copies or not (len(plan.new) or (len(plan.forget) and plan.options.check_content)):
         return plan
-    forgotten = dict(zip(plan.forget.tolist(), content_digests(Selected(train, plan.forget)), strict=True))
-    retained = list(zip(plan.retain.tolist(), content_digests(Selected(train, plan.retain)), strict=True))
-    new, ids = {forgotten[row] for row in plan.new.tolist()}, plan.opened.ids["train"]
+    forgotten, retained = (content_hashes(Selected(train, rows)) for rows in (plan.forget, plan.retain))
+    ids = plan.opened.ids["train"]
     copies, all_copies = (
-        tuple(ids[int(row)] for row, content in retained if content in some) for some in (new, set(forgotten.values()))
+        tuple(ids[int(row)] for row in plan.retain[np.isin(retained, hashes)])
+        for hashes in (forgotten[np.isin(plan.forget, plan.new)], forgotten)
     )
     return replace(plan, copies=copies, all_copies=all_copies)
 

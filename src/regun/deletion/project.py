@@ -11,6 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regun.arguments import (
+    NONE,
+    NUM_CLASSES,
+    REBUILD,
+    RECIPE,
+    TEXT,
+    ArgumentType,
+    as_model,
+    as_models,
+    check_arguments,
+)
 from regun.artifacts import Artifact, Store, state_digest
 from regun.artifacts.trainings import build_like, find_retrained, load_model
 from regun.data.examples import Data, Examples
@@ -18,46 +29,32 @@ from regun.data.overlap import UNSEEN, check_overlap, id_texts
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
-from regun.inputs import (
-    ANEW,
-    CLASSES,
-    NONE,
-    TEXT,
-    TRAINED_BY,
-    Kind,
-    as_model,
-    as_models,
-    check_wrong_kinds,
-    count_classes,
-    same_kind,
-    usable_device,
-)
+from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
-from regun.methods._teacher import TeacherSettings, teacher_recipe
 from regun.plugins import find_function, guarded
 from regun.splits import Reserve
 from regun.training.job import device_of
-from regun.training.recipes import Recipe, as_recipe
+from regun.training.recipes import Recipe, as_recipe, assumed_recipe, shorten
 
 MAX_OUT_MODELS = 1000
 USER_CODE = "code of the project (its model, its data or its method)"
 A = TypeVar("A")
 B = TypeVar("B")
-IDS: Kind = ((Iterable,), "a list with one id for each example")
-KINDS: dict[str, Kind] = {
+IDS: ArgumentType = ((Iterable,), "a list with one id for each example")
+KINDS: dict[str, ArgumentType] = {
     "ids": ((*IDS[0], NONE), IDS[1]),
     "unseen_ids": ((Mapping,), "a mapping from names of sets to ids: {'test': [...]}"),
     "method": ((str,), "text as on the command line: 'regun,lr=0.02', 'file.py:function'"),
     "family": ((str, NONE), "text: resnet or swin"),
     "accept": ((str, NONE), "text: 'forgotten, val_drop<3'"),
-    "rebuild": ANEW,
-    "retrain": TRAINED_BY,
+    "rebuild": REBUILD,
+    "retrain": RECIPE,
     "retrained": ((Callable, NONE), "a function of a set of ids that returns a list of models"),
     "out_models": ((Integral,), "a whole number"),
     "out_share": ((Real,), "a number above 0 and up to 1"),
     "role": TEXT,
     "derived": ((Sequence,), "a list of names"),
-    "num_classes": CLASSES,
+    "num_classes": NUM_CLASSES,
 }
 
 
@@ -101,22 +98,21 @@ class Project:
     num_classes: int | None = None
 
     def __post_init__(self) -> None:
-        check_wrong_kinds(vars(self), KINDS, "the project's ")
+        check_arguments(vars(self), KINDS, "the project's ")
         for parts, kind in (
             ({f"derived[{number}]": name for number, name in enumerate(self.derived)}, TEXT),
             ({f"unseen_ids[{name!r}]": ids for name, ids in self.unseen_ids.items()}, IDS),
         ):
-            check_wrong_kinds(parts, dict.fromkeys(parts, kind), "the project's ")
+            check_arguments(parts, dict.fromkeys(parts, kind), "the project's ")
 
     @property
     def recipe(self) -> Recipe | None:
         """How the model was trained, where that is known."""
         return as_recipe(self.retrain) if self.retrain else None
 
-    @property
-    def out_recipe(self) -> Recipe:
-        """How an out-of-sample model is trained: as the model was, or as usual, for a share of the epochs."""
-        return teacher_recipe(self.recipe, TeacherSettings(teacher_share=self.out_share))
+    def out_recipe(self, retain: int) -> Recipe:
+        """Return how an out-of-sample model is trained on so many examples: as the model was, for a share of it."""
+        return shorten(self.recipe or assumed_recipe(retain), self.out_share)
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ def load_project(text: str) -> Project:
 def open_project(project: Project, *, check_content: bool = False) -> OpenedProject:
     """Check all that can be checked before work: types, counts, an unseen set, overlap, digests."""
     _check_settings(project)
-    device = usable_device(project.device) if project.device is not None else device_of(project.model)
+    device = as_device(project.device) if project.device is not None else device_of(project.model)
     sources = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
     sources = {name: source for name, source in sources.items() if source is not None}
     if "train" not in sources or len(sources) < 2:
@@ -190,8 +186,8 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     model = project.model
     project = replace(
         project,
-        rebuild=_callback(project.rebuild, "rebuild", lambda what, built: same_kind(what, built, model)),
-        retrained=_callback(project.retrained, "retrained", as_models),
+        rebuild=_callback(project.rebuild, "rebuild", lambda what, built: as_compatible_model(what, built, model)),
+        retrained=_callback(project.retrained, "retrained", lambda what, found: list(as_models(what, found).values())),
     )
     with guarded("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)

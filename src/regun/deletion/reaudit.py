@@ -16,7 +16,7 @@ from regun.deletion.folder import OUT_MODELS, Folder
 from regun.deletion.forget import model_after
 from regun.deletion.ledger import ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, check_intact, read_ledger
 from regun.deletion.options import Options
-from regun.deletion.out_models import RETRAINED, OutModels, from_bytes, short_models
+from regun.deletion.out_models import RETRAINED, OutModels, from_bytes
 from regun.deletion.plan import Plan, replan
 from regun.deletion.project import USER_CODE, Project, no_exit, open_project
 from regun.deletion.pseudonyms import Pseudonyms
@@ -147,7 +147,7 @@ def _out_models(assessor: Assessor, folder: Folder, line: LedgerLine) -> OutMode
         return OutModels(RETRAINED, tuple(assessor.retrained), why="")
     if OUT_MODELS not in line.files:
         return OutModels()
-    return short_models(from_bytes(folder.read(line, OUT_MODELS)), assessor.plan)
+    return from_bytes(folder.read(line, OUT_MODELS), assessor.plan)
 
 
 def _unseen(names: Sequence[str], sets: Mapping[str, Any]) -> list[str]:

@@ -76,7 +76,7 @@ def make_files(
         PAGE: page(receipt).encode(),
     }
     if assessor.out_models.kind == SHORT:
-        files[OUT_MODELS] = to_bytes(assessor.out_models.log_probs)
+        files[OUT_MODELS] = to_bytes(assessor.out_models.predictions)
     line = line._replace(files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
     if plan.options.sign is not None:
         files[SIGNATURE] = sign(line, plan.options.sign)
@@ -197,7 +197,7 @@ def _data(plan: Plan) -> dict[str, Any]:
 
 def _attempt(attempt: Attempt, plan: Plan) -> dict[str, Any]:
     outcome = attempt.outcome
-    uses_heldout = any(method.spec.text == attempt.spec and method.needs.looks for method in plan.methods)
+    uses_heldout = any(method.spec.text == attempt.spec and method.needs.uses_heldout for method in plan.methods)
     facts = {
         "spec": attempt.spec,
         "method": outcome.method,

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.data.examples import Indices
-from regun.rng import generator
+from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import Job
+from regun.types import Indices
 
 ASKED = 1000
 """Examples of a set that are asked, at most."""
@@ -44,8 +44,8 @@ class BaselineComparison:
         self.job, self.base = job, base
         retain, heldout = job.indices("retain"), job.indices("heldout")
         known = np.unique(job.examples.labels_at(retain))
-        self.unseen = self.some(heldout[np.isin(job.examples.labels_at(heldout), known)], "unseen")
-        self.retain = self.some(retain, "retain")
+        self.unseen = self.sample(heldout[np.isin(job.examples.labels_at(heldout), known)], "unseen")
+        self.retain = self.sample(retain, "retain")
 
     @cached_property
     def unseen_right(self) -> Tensor:
@@ -60,12 +60,9 @@ class BaselineComparison:
         logits = eval_logits(model, self.job.examples, indices, self.job.device)
         return (logits.argmax(1) == torch.from_numpy(self.job.examples.labels_at(indices))).double()
 
-    def some(self, indices: Indices, purpose: str) -> Indices:
-        """As many of the examples as are asked, the same ones every time."""
-        if len(indices) <= ASKED:
-            return indices
-        order = torch.randperm(len(indices), generator=generator(self.job.seed, "yardstick", purpose)).numpy()
-        return np.sort(indices[order[:ASKED]])
+    def sample(self, indices: Indices, purpose: str) -> Indices:
+        """Return at most `ASKED` of the examples, the same ones every time."""
+        return np.sort(sample(indices, ASKED, self.job.seed, "yardstick", purpose))
 
     def lost_unseen(self, model: nn.Module) -> Lost | None:
         """None where there are no unseen examples to ask."""

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.data.examples import Indices
 from regun.models.forward import batchnorms
 from regun.training.job import Job
+from regun.types import Indices
 
 
 def freeze_statistics(model: nn.Module) -> None:

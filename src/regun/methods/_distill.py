@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Batch, Indices
+from regun.data.examples import Batch
 from regun.methods._baseline_comparison import BaselineComparison
 from regun.methods._contract import Work
 from regun.models.forward import counting
@@ -17,6 +17,7 @@ from regun.training.forward import eval_logits
 from regun.training.job import Epoch, Job, Step
 from regun.training.recipes import Recipe
 from regun.training.streams import Stream, paired
+from regun.types import Indices
 
 ROUNDS = 20
 """Parts of a distillation, each at its own learning rate."""
@@ -86,7 +87,7 @@ class Balance:
 
     def __init__(self, job: Job, stick: BaselineComparison, teacher: nn.Module | None) -> None:
         self.job, self.stick = job, stick
-        self.forget = stick.some(job.indices("forget"), "forget")
+        self.forget = stick.sample(job.indices("forget"), "forget")
         self.wanted = self.known(teacher) if teacher is not None else 0.0
         self.remembers, self.rounds = True, 0
 
@@ -131,7 +132,7 @@ class Keeper:
 
     def __init__(self, job: Job, balance: Balance, first: int) -> None:
         self.job, self.balance, self.stick, self.first = job, balance, balance.stick, first
-        self.best = BestState(latest=True)  # later rounds have smaller steps
+        self.best = BestState(latest=True)  # of equals the later: its learning rate is lower
 
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
@@ -140,5 +141,5 @@ class Keeper:
             if epoch.number <= self.first:
                 return
             asked = self.stick.unseen if len(self.stick.unseen) else self.stick.retain
-            score = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
-        self.best.update(-score, model)
+            error = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
+        self.best.update(-error, model)

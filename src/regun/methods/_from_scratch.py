@@ -1,6 +1,5 @@
 """Training anew without a recipe: the learning rate found by trying, the length by how well the base fits."""
 
-import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -10,29 +9,24 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.errors import RegunError
 from regun.methods._contract import Work
 from regun.methods._fresh_weights import fresh_model, reset_parameters
 from regun.rng import generator, isolated
+from regun.splits import sample
 from regun.training.forward import eval_logits
-from regun.training.job import Budget, Epoch, Job, frozen_copy
-from regun.training.recipes import Recipe
+from regun.training.job import Budget, Epoch, Job, copied, device_of, frozen_copy
+from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
+from regun.types import Indices
 
 LOG = logging.getLogger("regun.auto")
 RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Learning rates of AdamW that are tried where nobody says which was used."""
-TRIED_STEPS = 40
+TRIED_STEPS, ASKED = 40, 512
+"""Steps of a trial, and how many retain examples its loss is measured on."""
 ROUND_STEPS, ROUND_EPOCHS = 300, 5
 """The first round of training: so many steps and epochs at least; every further one is twice as long."""
-USUAL = Recipe(epochs=40, batch_size=64, optimizer="adamw", lr=1e-3, weight_decay=0.01, schedule="cosine")
-"""What training is taken to have been where nobody says."""
-
-
-def batch_for(retain: int) -> int:
-    """The usual batch, or an eighth of a small set."""
-    return min(USUAL.batch_size, max(8, retain // 8))
 
 
 def trial_work(retain: int, batch: int, rates: int) -> Work:
@@ -43,7 +37,7 @@ def trial_work(retain: int, batch: int, rates: int) -> Work:
 
 def first_round(retain: int) -> int:
     """Epochs of the first round."""
-    return max(ROUND_EPOCHS, math.ceil(ROUND_STEPS / math.ceil(retain / batch_for(retain))))
+    return max(ROUND_EPOCHS, math.ceil(ROUND_STEPS / math.ceil(retain / assumed_recipe(retain).batch_size)))
 
 
 def most_epochs(retain: int, most: int) -> int:
@@ -56,7 +50,7 @@ def most_epochs(retain: int, most: int) -> int:
 
 def found_rate(job: Job, model: nn.Module, recipe: Recipe, rates: Sequence[float]) -> Recipe:
     """The recipe with the one of some learning rates that lowers the loss on the retain set most in a few steps."""
-    asked = _some(job, job.indices("retain"))
+    asked = sample(job.indices("retain"), ASKED, job.seed, "rate")
     losses = {lr: _tried(job, model, replace(recipe, lr=lr), asked) for lr in rates}
     best = min(rates, key=lambda lr: losses[lr])
     told = ", ".join(f"{lr:g}: {loss:.3f}" for lr, loss in losses.items())
@@ -99,19 +93,19 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
     What a tensor knew is in where its numbers stand; their spread is that of weights which can be trained.
     """
-    made = copy.deepcopy(model)
+    made = copied(model).cpu()
     draw = generator(seed, "shuffled")
     with torch.no_grad():
         for parameter in (p for p in made.parameters() if p.requires_grad):
             flat = parameter.detach().flatten()
-            parameter.copy_(flat[torch.randperm(len(flat), generator=draw).to(flat.device)].view_as(parameter))
+            parameter.copy_(flat[torch.randperm(len(flat), generator=draw)].view_as(parameter))
     kept = {name: p.detach().clone() for name, p in made.named_parameters() if not p.requires_grad}
     with isolated(seed):
         reset_parameters(made)
     with torch.no_grad():
         for name, value in kept.items():
             made.get_parameter(name).copy_(value)
-    return made
+    return made.to(device_of(model))
 
 
 def unwatched(job: Job) -> Job:
@@ -126,15 +120,10 @@ def _nobody(epoch: Epoch, model: nn.Module) -> None:
 def _tried(job: Job, model: nn.Module, recipe: Recipe, asked: Indices) -> float:
     """The loss of a copy of the model on some retain examples after a few steps; infinite if it diverged."""
     budget = Budget(steps=job.cost.steps + TRIED_STEPS)
-    mine = replace(unwatched(job), model=copy.deepcopy(model), seed=job.derive("rate"), budget=budget)
+    mine = replace(unwatched(job), model=copied(model), seed=job.derive("rate"), budget=budget)
     fitted = train_from_scratch(mine, job.indices("retain"), replace(recipe, schedule="constant", warmup_epochs=0))
     if fitted.diverged:
         return math.inf
     logits = eval_logits(mine.model, job.examples, asked, job.device)
     loss = float(functional.cross_entropy(logits, torch.from_numpy(job.examples.labels_at(asked))))
     return loss if math.isfinite(loss) else math.inf
-
-
-def _some(job: Job, indices: Indices, most: int = 512) -> Indices:
-    order = torch.randperm(len(indices), generator=generator(job.seed, "rate")).numpy()
-    return indices[order[:most]]

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.errors import RegunError
-from regun.splits import Indices, largest_remainder
+from regun.splits import largest_remainder
+from regun.types import Indices
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,8 @@ from regun.methods._subsets import first_part
 from regun.settings import setting
 from regun.training.forward import eval_logits
 from regun.training.job import Job, Step, frozen_copy
-from regun.training.recipes import Recipe, Updates
+from regun.training.recipes import Recipe, Updates, assumed_recipe, shorten
 from regun.training.scratch import train_from_scratch
-
-USUAL = Recipe(epochs=40, batch_size=64, optimizer="adamw", lr=1e-3, schedule="cosine")
-"""How a teacher is trained whose base came without a recipe."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +29,24 @@ class TeacherSettings(Updates):
         None, "a teacher's update rule (default: the base's, or adamw)", choices=(None, "sgd", "adamw")
     )
     teacher_lr: float | None = setting(None, "a teacher's learning rate (default: the base's, or 0.001)", above=0)
-    teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or 64)", low=1)
+    teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or at most 64)", low=1)
     teachers: int = setting(1, "how many are trained; the mean of their answers is learned", low=1)
 
 
-def teacher_recipe(usual: Recipe | None, config: TeacherSettings) -> Recipe:
-    """The base's recipe, or `USUAL`, with what the settings say; cut to their share of its epochs, all in scale."""
+def teacher_recipe(recipe: Recipe | None, config: TeacherSettings, retain: int) -> Recipe:
+    """Return the base's recipe, or the assumed one, with the teacher's settings, shortened to `teacher_share`."""
     named = {
         "optimizer": config.teacher_optimizer,
         "lr": config.teacher_lr,
         "batch_size": config.teacher_batch,
         "epochs": config.teacher_epochs,
     }
-    said: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if config.teacher_optimizer not in (None, "sgd"):
-        said["nesterov"] = False
-    recipe = replace(usual or USUAL, warmup_epochs=0, **said)
-    epochs = max(1, round(config.teacher_share * recipe.epochs))
-    scale = epochs / max(1, recipe.epochs)
-    warm = min(epochs - 1, round(scale * (usual.warmup_epochs if usual else 0)))
-    return replace(
-        recipe, epochs=epochs, warmup_epochs=warm, milestones=tuple(round(scale * m) for m in recipe.milestones)
-    )
+        changes["nesterov"] = False
+    usual = recipe or assumed_recipe(retain)
+    warmup = min(usual.warmup_epochs, max(0, changes.get("epochs", usual.epochs) - 1))
+    return shorten(replace(usual, warmup_epochs=warmup, **changes), config.teacher_share)
 
 
 def teacher_work(recipe: Recipe, retain: int) -> Work:
@@ -66,8 +59,9 @@ def train_teachers(job: Job, config: TeacherSettings, after: Work) -> list[nn.Mo
 
     `after` is the work planned for what comes after them. Nobody watches their epochs: they are not the model's.
     """
-    recipe, count = teacher_recipe(job.recipe, config), config.teachers
-    each = teacher_work(recipe, len(job.indices("retain")))
+    retain, count = len(job.indices("retain")), config.teachers
+    recipe = teacher_recipe(job.recipe, config, retain)
+    each = teacher_work(recipe, retain)
     return [taught(job, recipe, sum([each] * (count - 1 - k), after), k) for k in range(count)]
 
 

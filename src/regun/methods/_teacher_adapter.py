@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regun.data.examples import Inputs, by_position
+from regun.data.examples import by_position
 from regun.errors import RegunError
 from regun.models.forward import examples_in, logits_of
 from regun.plugins import guarded
+from regun.types import Inputs
 
 SMALLEST = 1e-12
 """What a probability of 0 is taken as where its logarithm is needed."""
@@ -73,4 +74,5 @@ def _first(x: Inputs) -> Tensor:
 
 
 def _on_cpu(x: Inputs) -> Inputs:
-    return {name: part.cpu() for name, part in x.items()} if isinstance(x, Mapping) else x.cpu()
+    """Copies, since a function may change them, also through numpy."""
+    return {name: part.cpu().clone() for name, part in x.items()} if isinstance(x, Mapping) else x.cpu().clone()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Batch, Indices, Inputs, PixelExamples
+from regun.data.examples import Batch, PixelExamples
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined
 from regun.errors import RegunError
@@ -32,6 +32,7 @@ from regun.training.forward import in_eval_mode
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
 from regun.training.streams import one_pass, paired
+from regun.types import Indices, Inputs
 
 TITLE = "AMUN"
 NEEDS = Needs()

@@ -30,11 +30,11 @@ from regun.methods._baseline_comparison import LITTLE, BaselineComparison
 from regun.methods._contract import Needs, Ranges, Work, passes
 from regun.methods._distill import Balance, Distillation, distil
 from regun.methods._fresh_weights import fresh_model, shrink_towards
-from regun.methods._teacher import TeacherSettings, answers_of, taught, teacher_recipe
+from regun.methods._teacher import answers_of, taught
 from regun.settings import check, setting, to_json
 from regun.training.fit import Fitted
 from regun.training.job import Job, frozen_copy
-from regun.training.recipes import Recipe
+from regun.training.recipes import Recipe, assumed_recipe, shorten
 
 LOG = logging.getLogger("regun.auto")
 TITLE = "Auto"
@@ -110,7 +110,7 @@ def needs(config: Config) -> Needs:
 
 def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = False) -> Plan:
     """How much of everything."""
-    usual, known = recipe or replace(from_scratch.USUAL, batch_size=from_scratch.batch_for(retain)), recipe is not None
+    usual, known = recipe or assumed_recipe(retain), recipe is not None
     retraining, whole = usual.epochs * retain, passes(usual.epochs, retain, usual.batch_size)
     each, found = config.batch_size + config.retain_batch, config.lr is None
     steps = config.steps or max(LEAST_STEPS, round(DISTILLING * config.share * retraining / each))
@@ -127,7 +127,7 @@ def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = Fa
         rounds = passes(from_scratch.most_epochs(retain, config.short), retain, usual.batch_size)
         return replace(plan, training="rounds", teacher=trials + rounds)
     part = max(LEAST_TEACHER, config.share - distilling.samples / max(1, retraining), LEAST_STEPS / max(1, whole.steps))
-    short = teacher_recipe(usual, TeacherSettings(teacher_share=min(1.0, part)))
+    short = shorten(usual, min(1.0, part))
     teacher = trials + passes(short.epochs, retain, short.batch_size)
     return replace(plan, training="part", teacher=teacher, recipe=short)
 

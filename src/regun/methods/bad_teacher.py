@@ -18,8 +18,8 @@ from torch.nn import functional
 from regun.methods._contract import Choice, Needs, Range, Ranges, Work, passes
 from regun.methods._fresh_weights import fresh_model
 from regun.models.forward import logits_of
-from regun.rng import generator
 from regun.settings import setting
+from regun.splits import sample
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
 from regun.training.recipes import Updates
@@ -55,8 +55,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     """Distil from both teachers."""
     good, bad = frozen_copy(job.model), frozen_copy(fresh_model(job, "bad teacher"))
     forget, retain = job.indices("forget"), job.indices("retain")
-    order = torch.randperm(len(retain), generator=generator(job.seed, "subset")).numpy()
-    kept = retain[order[: round(config.retain_share * len(retain))]]
+    subset = sample(retain, round(config.retain_share * len(retain)), job.seed, "subset")
     unwanted = torch.zeros(len(job.examples), dtype=torch.bool, device=job.device)
     unwanted[torch.from_numpy(forget)] = True
 
@@ -69,5 +68,5 @@ def unlearn(job: Job, config: Config) -> Fitted:
         found = functional.log_softmax(job.logits(batch.x) / config.temperature, dim=1)
         return functional.kl_div(found, target, reduction="batchmean")
 
-    both = np.sort(np.concatenate([forget, kept]))
+    both = np.sort(np.concatenate([forget, subset]))
     return fit(job, one_pass(job, "both", both, config.batch_size), loss, config)

@@ -10,19 +10,18 @@ weights, their BatchNorm statistics become those of the retain set.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Ranges, Work, passes
 from regun.methods._layers import HELP, check_layers, training_only
-from regun.rng import generator
 from regun.settings import setting
+from regun.splits import sample
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
 from regun.training.streams import one_pass
+from regun.types import Indices
 
 TITLE = "Finetune"
 NEEDS = Needs()
@@ -65,7 +64,4 @@ def retain_loss(job: Job, step: Step) -> Tensor:
 def retained(job: Job, subset: bool) -> Indices:
     """The retain set, or a fixed random part of it of the forget set's size."""
     indices = job.indices("retain")
-    if not subset:
-        return indices
-    order = torch.randperm(len(indices), generator=generator(job.seed, "subset")).numpy()
-    return indices[order[: len(job.indices("forget"))]]
+    return sample(indices, len(job.indices("forget")), job.seed, "subset") if subset else indices

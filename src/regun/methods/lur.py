@@ -21,8 +21,9 @@ from regun.errors import RegunError
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Range, Ranges, Work, paired_passes
 from regun.methods.finetune import retain_loss
 from regun.models.forward import twice_differentiable
-from regun.rng import derive, generator, isolated
+from regun.rng import derive, isolated
 from regun.settings import setting
+from regun.splits import sample
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import logits_with, summed_gradient, top_mask, trainable
 from regun.training.job import Job, Step
@@ -99,15 +100,13 @@ def eligible(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, nn.Parame
 def reinitialise(job: Job, config: Config) -> int:
     """Draw the most salient eligible weights anew (Kaiming uniform, biases 0); returns how many."""
     chosen = eligible(job.model, config.layers)
-    forget = job.indices("forget")
-    order = torch.randperm(len(forget), generator=generator(job.seed, "saliency")).numpy()
-    sample = forget[order[: config.prune_batches * config.batch_size]]
-    gradient = summed_gradient(job, sample, batch_size=config.batch_size, absolute=True)
+    examples = sample(job.indices("forget"), config.prune_batches * config.batch_size, job.seed, "saliency")
+    gradient = summed_gradient(job, examples, batch_size=config.batch_size, absolute=True)
     mask = top_mask({n: (p.detach() * gradient[n]).abs() for n, p in chosen.items()}, 1 - config.sparsity)
     with torch.no_grad(), isolated(derive(job.seed, "reinitialise")):
         for name, parameter in chosen.items():
-            fresh = torch.zeros_like(parameter)
+            fresh = torch.zeros_like(parameter, device="cpu")  # whose generator is seeded
             if parameter.ndim > 1:
                 nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
-            parameter.copy_(torch.where(mask[name], fresh, parameter))
+            parameter.copy_(torch.where(mask[name], fresh.to(parameter.device), parameter))
     return sum(int(m.sum()) for m in mask.values())

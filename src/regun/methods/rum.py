@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.data.examples import Indices
 from regun.errors import SettingsError
 from regun.methods._contract import Choice, Method, Needs, Ranges, Work
 from regun.methods._memorization import memorisation
@@ -31,6 +30,7 @@ from regun.settings import check, setting
 from regun.training.fit import Fitted
 from regun.training.job import Job
 from regun.training.recipes import Recipe
+from regun.types import Indices
 
 TITLE = "RUM"
 NEEDS = Needs(heldout=True)
@@ -76,8 +76,7 @@ class Config:
 
 def needs(config: Config) -> Needs:
     """All that either method needs."""
-    each = [m.needs_of(c) for m, c in runs(config)]
-    return Needs(any(n.retain for n in each), any(n.heldout for n in each), any(n.fresh_model for n in each))
+    return Needs.either(*(method.needs_of(own) for method, own in runs(config)))
 
 
 def runs(config: Config) -> list[tuple[Method, Any]]:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Inputs
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
 from regun.models.forward import logits_of
 from regun.settings import setting
@@ -21,6 +20,7 @@ from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
 from regun.training.recipes import Updates
 from regun.training.streams import Stream, chained, one_pass
+from regun.types import Inputs
 
 TITLE = "SCRUB"
 NEEDS = Needs()

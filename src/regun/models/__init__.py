@@ -2,13 +2,12 @@
 
 from regun.models.adapters import binary, wrap
 from regun.models.architecture import Defaults, ImageSize
-from regun.models.forward import Inputs, features_of, logits_of, twice_differentiable
+from regun.models.forward import features_of, logits_of, twice_differentiable
 from regun.models.registry import ModelHelp, ModelSpec, SettingHelp, build_model, defaults_of, models_help
 
 __all__ = [
     "Defaults",
     "ImageSize",
-    "Inputs",
     "ModelHelp",
     "ModelSpec",
     "SettingHelp",

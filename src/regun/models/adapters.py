@@ -1,6 +1,11 @@
-"""Models that return something else than logits, with a function that reads the logits from it."""
+"""Wrappers around modules that return something else than logits."""
 
-from collections.abc import Callable
+import importlib
+import logging
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -12,8 +17,8 @@ ReadLogits = Callable[[Any], Tensor]
 """From what a model returns to its logits (N, K)."""
 
 
-class Read(nn.Module):
-    """A model that returns its logits, read from its output by a function; parameter names get the prefix `model.`"""
+class OutputAdapter(nn.Module):
+    """Return the logits that `logits` reads from the output of `model`; parameter names get the prefix `model.`"""
 
     def __init__(self, model: nn.Module, logits: ReadLogits) -> None:
         super().__init__()
@@ -23,30 +28,86 @@ class Read(nn.Module):
         output: Any = self.model(*inputs, **named)
         try:
             return self.logits(output)
-        except (TypeError, KeyError, IndexError, AttributeError) as fault:
+        except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise RegunError(
                 f"logits=... could not read the output of {type(self.model).__name__}, a {type(output).__name__}: "
-                f"{type(fault).__name__}: {fault}. Give a function from what the model returns to a tensor of logits."
-            ) from fault
+                f"{type(error).__name__}: {error}. Pass a function from what the model returns to a tensor of logits."
+            ) from error
+
+
+class TransformersAdapter(nn.Module):
+    """Return the logits of a transformers image classifier; parameter names get the prefix `model.`"""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        output: Any = self.model(pixel_values=pixel_values)
+        return output.logits
 
 
 def wrap(model: nn.Module, logits: ReadLogits) -> nn.Module:
-    """`model` as one that returns logits; `wrapped.model` is the model itself, with the same weights.
+    """Return a module that returns logits; its attribute `model` is the given model, with the same weights.
 
     >>> two = nn.Bilinear(2, 2, 3)  # takes two inputs
     >>> wrap(two, logits=lambda output: output * 2)(torch.zeros(4, 2), torch.zeros(4, 2)).shape
     torch.Size([4, 3])
     """
-    return Read(model, logits)
+    return OutputAdapter(model, logits)
 
 
 def binary(output: Tensor) -> Tensor:
-    """Two logits (N, 2) of one (N,) or (N, 1), as trained with binary cross-entropy: their softmax is its sigmoid.
+    """Return two logits (N, 2) for one (N,) or (N, 1) trained with binary cross-entropy: softmax gives its sigmoid.
 
     >>> binary(torch.tensor([0.0])).softmax(1).tolist()
     [[0.5, 0.5]]
     """
     one = output.reshape(len(output), -1)
     if one.shape[1] != 1:
-        raise RegunError(f"binary reads one logit an example; the model gives {one.shape[1]}, so leave it out.")
+        raise RegunError(f"binary reads one logit per example, but the model returns {one.shape[1]}; leave it out.")
     return torch.cat([torch.zeros_like(one), one], dim=1)
+
+
+@contextmanager
+def silent_transformers(needed_by: str) -> Generator[ModuleType]:
+    """Import transformers; inside the block it neither warns, logs nor draws progress bars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            package = importlib.import_module("transformers")
+            bars = importlib.import_module("transformers.utils.logging")
+            hub = importlib.import_module("huggingface_hub.utils")
+        except ImportError as error:
+            raise RegunError(
+                f"the model {needed_by!r} needs the package transformers, which cannot be imported ({error}). "
+                "Install it with: pip install 'regun[transformers]'"
+            ) from error
+        with _errors_only("transformers"), _errors_only("huggingface_hub"), _no_bars(bars, hub):
+            yield package
+
+
+@contextmanager
+def _errors_only(name: str) -> Generator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _no_bars(bars: ModuleType, hub: ModuleType) -> Generator[None]:
+    shown, hub_hidden = bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()  # shows those of huggingface_hub too
+        if hub_hidden:
+            hub.disable_progress_bars()
+        elif not shown:
+            hub.enable_progress_bars()

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from regun.errors import RegunError
+from regun.models.adapters import TransformersAdapter, silent_transformers
 from regun.models.architecture import ImageSize
-from regun.models.transformers_wrapper import Logits, silent_transformers
 from regun.settings import check, setting
 
 PREFIX = "hf:"
@@ -43,8 +43,8 @@ def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: Imag
             _check_channels(name, config, image_size)
             classifiers = transformers.AutoModelForImageClassification
             if not settings.pretrained:
-                return Logits(classifiers.from_config(config, trust_remote_code=False)).float()
-            return Logits(_load(name, folder, config, classifiers, num_classes)).float()
+                return TransformersAdapter(classifiers.from_config(config, trust_remote_code=False)).float()
+            return TransformersAdapter(_load(name, folder, config, classifiers, num_classes)).float()
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as fault:
         reason = str(fault).strip().split("\n")[0]
         raise RegunError(

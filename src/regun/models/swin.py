@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError, SettingsError
+from regun.models.adapters import TransformersAdapter, silent_transformers
 from regun.models.architecture import ImageSize
-from regun.models.transformers_wrapper import Logits, silent_transformers
 from regun.settings import check, setting
 
 
@@ -107,7 +107,7 @@ def _build(name: str, shape: _Shape, drop_path: float, num_classes: int, size: I
         )
         model = transformers.SwinForImageClassification(config)
     _follow_torchvision(model.swin, drop_path)
-    return Logits(model)
+    return TransformersAdapter(model)
 
 
 def _follow_torchvision(swin: Any, drop_path: float) -> None:

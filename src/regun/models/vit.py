@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from regun.errors import RegunError, SettingsError
+from regun.models.adapters import TransformersAdapter, silent_transformers
 from regun.models.architecture import ImageSize
-from regun.models.transformers_wrapper import Logits, silent_transformers
 from regun.settings import check, setting
 
 
@@ -49,7 +49,7 @@ def build_vit(name: str, settings: VitSettings, num_classes: int, image_size: Im
             num_labels=num_classes,
             attn_implementation="sdpa",
         )
-        return Logits(transformers.ViTForImageClassification(config))
+        return TransformersAdapter(transformers.ViTForImageClassification(config))
 
 
 def _patch_for(height: int, width: int) -> int:

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from regun.data.examples import Batch, Indices, Inputs
+from regun.data.examples import Batch
 from regun.errors import RegunError
 from regun.models.forward import bearing_one, counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
+from regun.types import Indices, Inputs
 
 Named = dict[str, Tensor]
 

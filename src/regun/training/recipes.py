@@ -92,8 +92,18 @@ RECIPES: dict[str, Recipe] = {
 }  # fmt: skip
 
 
+def assumed_recipe(examples: int) -> Recipe:
+    """Return the recipe that is assumed for a model whose training is unknown, for training on so many examples.
+
+    AdamW trains most architectures without tuning; its weight decay is PyTorch's default, 0.01. Batches hold 64
+    examples, or an eighth of a small set, so that an epoch has several steps.
+    """
+    batch = min(64, max(8, examples // 8))
+    return Recipe(epochs=40, batch_size=batch, optimizer="adamw", lr=1e-3, weight_decay=0.01, schedule="cosine")
+
+
 def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
-    """Return the recipe for a share of its epochs (`at_least` so many, if it has them); warm-up and milestones scale.
+    """Return the recipe with `share` of its epochs, or `at_least`; warm-up and milestones shrink with them.
 
     >>> short = shorten(RECIPES["swin-t"], 0.25)
     >>> short.epochs, short.warmup_epochs

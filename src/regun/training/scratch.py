@@ -3,11 +3,11 @@
 from torch import Tensor
 from torch.nn import functional
 
-from regun.data.examples import Indices
 from regun.training.fit import Checkpoint, Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Recipe
 from regun.training.streams import one_pass
+from regun.types import Indices
 
 
 def train_from_scratch(

@@ -7,10 +7,11 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from regun.data.examples import Batch, Examples, Indices
+from regun.data.examples import Batch, Examples
 from regun.errors import RegunError
 from regun.rng import derive, generator
 from regun.training.job import Job
+from regun.types import Indices
 
 
 @dataclass(frozen=True)

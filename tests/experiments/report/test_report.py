@@ -14,7 +14,7 @@ from regun.experiments.report.page import build_report
 from regun.experiments.report.summary import Summary, summarise
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import curves, risky
-from regun.experiments.study.results import Found, Results, block_of
+from regun.experiments.study.results import Results, Row, block_of, row_of
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.render.template import clean, environment
 from report_samples import (
@@ -70,14 +70,14 @@ class Checked(HTMLParser):
 
 
 class TestSentences:
-    def summary(self, *methods: Found, seeds: int = 1, repeats: int = 1, **more) -> Summary:
+    def summary(self, *methods: Row, seeds: int = 1, repeats: int = 1, **more) -> Summary:
         made = block(*methods, seeds=seeds, **more)
         return summarise(results(made, seeds=range(seeds), repeats=repeats), made)
 
-    def lead(self, *methods: Found, **more) -> str:
+    def lead(self, *methods: Row, **more) -> str:
         return self.summary(*methods, **more).lead
 
-    def notes(self, *methods: Found, **more) -> tuple[str, ...]:
+    def notes(self, *methods: Row, **more) -> tuple[str, ...]:
         return self.summary(*methods, **more).notes
 
     def test_inside_the_noise_floor(self) -> None:
@@ -114,7 +114,7 @@ class TestSentences:
         assert why not in self.lead(inside, apart)
         (one,) = inside.runs
         told = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "outside")})
-        assert why in self.lead(replace(inside, runs=(replace(one, evaluation=told),)), apart)
+        assert why in self.lead(row_of("a", "A", "method", [replace(one, evaluation=told)], 1), apart)
 
     def test_one_method(self) -> None:
         assert self.lead(method("A", 1.0)).startswith("A has a Gap RFTP (its mean distance to Retrain) of 1.00 points.")
@@ -247,7 +247,7 @@ def test_texts() -> None:
 
 
 def test_a_claim_says_of_whom_it_is_unless_it_is_of_all() -> None:
-    def claiming(title: str, *claims: str) -> Found:
+    def claiming(title: str, *claims: str) -> Row:
         return found(title.lower(), replace(hand_made(5.0), claims=claims), title=title)
 
     rows = [claiming(name, "Of all.", "Of most.") for name in "AB"] + [claiming("C", "Of all.", "Of one.")]

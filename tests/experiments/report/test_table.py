@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regun.auditing import Number, evaluate
+from regun.auditing import Estimate, evaluate
 from regun.errors import RegunError
 from regun.experiments.report.formats import render
 from regun.experiments.report.layout import Line, behind, lay_out, verdict
@@ -51,7 +51,7 @@ def test_mean_and_sample_deviation_over_seeds():
     assert cell.mean == 90.0
     assert cell.std == pytest.approx(math.sqrt(7.0))  # ((-2)^2 + (-1)^2 + 3^2) / (3 - 1)
     assert (cell.low, cell.high, cell.repeat_std) == (89.0, 91.0, None)
-    assert [seen.value for seen in cell.seen] == [88.0, 89.0, 93.0]
+    assert [one.value for one in cell.by_run] == [88.0, 89.0, 93.0]
 
 
 def test_repeats_are_averaged_within_their_seed_first():
@@ -81,7 +81,7 @@ def test_one_seed_with_repeats_has_the_deviation_over_its_runs():
 def test_an_interval_that_one_seed_lacks_is_left_out():
     cell = row(study(found("a", judged(half=1.0), judged(half=None)), seeds=2), "a").cells["test_acc"]
     assert (cell.low, cell.high) == (None, None)
-    assert cell.seen[0].low == 89.0
+    assert cell.by_run[0].low == 89.0
 
 
 def test_gaps_are_taken_per_run_and_then_averaged():
@@ -178,7 +178,7 @@ def test_rows_of_an_unfinished_study_are_not_ranked_and_the_note_says_so():
 def test_a_number_that_retrain_does_not_have_is_not_said_to_lack_a_mark():
     """What only the methods have cannot be close to Retrain, however many runs there are."""
     own = [judged({"test_acc": v}) for v in (89.0, 80.0)]
-    own = [replace(one, numbers={**one.numbers, "influence_left": Number(10.0)}) for one in own]
+    own = [replace(one, numbers={**one.numbers, "influence_left": Estimate(10.0)}) for one in own]
     whole = study(*(found(name, one) for name, one in zip("ab", own, strict=True)))
     assert whole.blocks[0].rankings["influence_left"].order == ()
     assert row(whole, "a").cells["influence_left"].distance is None
@@ -301,7 +301,7 @@ def test_a_metric_of_the_users_own_appears_in_every_format_without_a_list_of_nam
 
 
 def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
-    rows = [method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), beside=True)]
+    rows = [method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), unranked=True)]
     without, whole = results(block(*rows[:2])), results(block(*rows))
     assert marks(whole, "gap_rftp") == marks(without, "gap_rftp") == {"near": "best", "far": "second"}
     assert row(whole, "nearest").cells["gap_rftp"].mean == 0.1

@@ -296,7 +296,7 @@ def test_csv_gives_back_the_same_numbers(name: str):
         assert shown == [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, cell.retrain, cell.distance]
         noise = [number(read[k]) for k in ("floor_mean", "floor_largest", "floor_limit")]
         assert noise == [floor.mean, floor.largest, floor.limit]
-        assert (int(read["runs"]), int(read["planned"])) == (len(cell.seen), row.planned)
+        assert (int(read["runs"]), int(read["planned"])) == (len(cell.by_run), row.planned)
         assert number(read["steps"]) == row.costs["steps"]
         assert number(read["paper_mean"]) == (paper.mean if paper else None)
         assert (read["mark"] or None) == block.rankings[metric].marks.get(row.name)
@@ -339,7 +339,7 @@ def test_json_gives_back_the_same_numbers(name: str):
                 back = had["cells"][metric]
                 assert (back["mean"], back["std"], back["repeat_std"]) == (cell.mean, cell.std, cell.repeat_std)
                 assert [(s["seed"], s["repeat"], s["value"], s["low"]) for s in back["seen"]] == [
-                    (s.seed, s.repeat, s.value, s.low) for s in cell.seen
+                    (s.seed, s.repeat, s.value, s.low) for s in cell.by_run
                 ]
 
 

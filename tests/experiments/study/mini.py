@@ -1,7 +1,7 @@
 """A study small enough for tests: seconds of work, every kind of task."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
-from regun.experiments.study.context import Location, StudyContext
-from regun.experiments.study.execute import Ran, execute
+from regun.artifacts import Artifact
+from regun.experiments.study.context import Location
+from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess
+from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.parse import parse_study
+from regun.experiments.study.scheduler import RunSummary, execute
 from regun.experiments.study.spec import Study
 
 MINI = """
@@ -36,17 +39,18 @@ def study(text: str = MINI, folder: Path | None = None, **changes: Any) -> Study
 
 def run(
     found: Study, store: Path, engine: type[Executor] | None = None, **more: Any
-) -> tuple[StudyContext, Ran, list[dict]]:
+) -> tuple[OpenStudy, RunSummary, list[Event]]:
     """Carry a study out in this process, or by an engine; with all its events."""
-    workshop = StudyContext(found, Location(str(store)))
-    events: list[dict[str, Any]] = []
-
-    def listen(event: Mapping[str, Any]) -> None:
-        events.append(dict(event))
-
+    opened = OpenStudy.at(found, Location(str(store)))
+    events: list[Event] = []
     with threads(1):
-        ran = execute(workshop, engine(workshop, **more) if engine else InProcess(workshop), listen)
-    return workshop, ran, events
+        ran = execute(opened, engine(opened, **more) if engine else InProcess(opened), events.append)
+    return opened, ran, events
+
+
+def artifact(opened: OpenStudy, task_id: str) -> Artifact:
+    """What a task of a finished study has made."""
+    return opened.plan.tasks[task_id].artifact(opened.ctx)
 
 
 @contextmanager

@@ -16,27 +16,30 @@ def main(folder: Path) -> None:
     from ray.cluster_utils import Cluster
 
     from mini import study
-    from regun.experiments.study.context import Location, StudyContext
-    from regun.experiments.study.execute import execute
+    from regun.experiments.study.context import Location
+    from regun.experiments.study.opened import OpenStudy
     from regun.experiments.study.ray_executor import RayExecutor
+    from regun.experiments.study.scheduler import execute
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    workshop = StudyContext(study((folder / "mini.toml").read_text(), folder), Location(str(folder / "store")))
+    opened = OpenStudy.at(study((folder / "mini.toml").read_text(), folder), Location(str(folder / "store")))
     seen: dict[str, str] = {}
     state = {"killed": ""}
 
-    def listen(event) -> None:
-        if event["event"] == "started":
-            seen[event["task"]] = event["node"]
+    def on_event(event) -> None:
+        if event.event == "started":
+            seen[event.task] = event.node
         busy = [task for task, node in seen.items() if node == doomed.node_id]
-        if event["event"] in ("step", "epoch") and event["task"] in busy and not state["killed"]:
-            state["killed"] = event["task"]
+        if event.event in ("step", "epoch") and event.task in busy and not state["killed"]:
+            state["killed"] = event.task
             cluster.remove_node(doomed, allow_graceful=False)
 
-    ran = execute(workshop, RayExecutor(workshop, threads=1), listen)
-    (folder / "ran.json").write_text(json.dumps({"made": ran.made, "found": ran.found, "failed": ran.failed, **state}))
+    ran = execute(opened, RayExecutor(opened, threads=1), on_event)
+    (folder / "ran.json").write_text(
+        json.dumps({"made": ran.made, "found": ran.in_store, "failed": ran.failed, **state})
+    )
     ray.shutdown()
     cluster.shutdown()
 

@@ -16,23 +16,24 @@ def main(folder: Path) -> None:
 
     from mini import study
     from regun.errors import RegunError
-    from regun.experiments.study.context import Location, StudyContext
-    from regun.experiments.study.execute import execute
+    from regun.experiments.study.context import Location
+    from regun.experiments.study.opened import OpenStudy
     from regun.experiments.study.ray_executor import RayExecutor
+    from regun.experiments.study.scheduler import execute
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    workshop = StudyContext(study(folder=folder), Location(str(folder / "store")))
+    opened = OpenStudy.at(study(folder=folder), Location(str(folder / "store")))
     killed: list[str] = []
 
-    def listen(event) -> None:
-        if event["event"] == "finished" and not killed:
-            killed.append(event["task"])
-            (folder / "killed").write_text(event["task"])
+    def on_event(event) -> None:
+        if event.event == "finished" and not killed:
+            killed.append(event.task)
+            (folder / "killed").write_text(event.task)
             cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
     try:
-        execute(workshop, RayExecutor(workshop, threads=1), listen)
+        execute(opened, RayExecutor(opened, threads=1), on_event)
     except RegunError as fault:
         (folder / "said").write_text(str(fault))
         os._exit(7)

@@ -7,10 +7,10 @@ import pytest
 
 from mini import study
 from regun.data.registry import DATA_SETS, DataSpec, load_data
-from regun.experiments.study.forget_sets import request_label
 from regun.experiments.study.parse import read_study
-from regun.experiments.study.planning import StudyPlan, labels_of_size, plan_study
+from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
+from regun.experiments.study.tasks import Predict
 from regun.settings import parse_spec
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
@@ -22,7 +22,7 @@ def planned(found: Study) -> StudyPlan:
 
 
 def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
-    tasks = [t for t in found.tasks.values() if t.kind == "unlearn" and (t.entry, t.seed) == (name, seed)]
+    tasks = [t for t in found.tasks.values() if t.kind == "unlearn" and (t.row.name, t.seed) == (name, seed)]
     return [t.work.steps for t in tasks]
 
 
@@ -37,7 +37,7 @@ def test_a_setup_of_the_paper_takes_64_trainings(name: str) -> None:
     assert counts["unlearn"] == 9 * methods
     assert counts["floor"] == 9
     assert counts["evaluate"] == 9 * (methods + 2)
-    assert counts["signals"] == 9 * (methods + 6)
+    assert counts["predict"] == 9 * (methods + 6)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,15 @@ def test_the_papers_split_sizes() -> None:
 
 def test_one_split_for_all_seeds_shares_the_references() -> None:
     """12 references once, and a base and three retrained models a seed: 28 trainings instead of 64."""
-    found = planned(study(**vars_of("resnet18-cifar10", split_seed=0)))
+    found = planned(replace(read_study("resnet18-cifar10"), split_seed=0))
     assert found.counts()["train"] == 12 + 4 * (1 + 3)
-
-
-def vars_of(name: str, **changes):
-    return {**vars(read_study(name)), **changes}
 
 
 def test_needs_come_first_and_exist() -> None:
     found = planned(read_study("resnet18-cifar10"))
     seen: set[str] = set()
     for task in found.tasks.values():
-        assert set(task.needs) <= seen, task.id
+        assert {need.id for need in task.needs} <= seen, task.id
         seen.add(task.id)
     assert Counter(task.id for task in found.tasks.values()).most_common(1)[0][1] == 1
 
@@ -86,12 +82,12 @@ def test_needs_come_first_and_exist() -> None:
 def test_an_evaluation_needs_the_answers_of_all_it_compares() -> None:
     found = plan_study(study(), labels_of_size(400), 100)
     task = found.tasks["evaluate regun, 0.1, seed 0"]
-    models = {found.tasks[need].model for need in task.needs if found.tasks[need].kind == "signals"}
-    assert models == {task.model, "train base, split 0, seed 0", *task.judges}
-    assert [found.tasks[need].kind for need in task.needs].count("floor") == 1
-    assert task.model == "unlearn regun, 0.1, seed 0"
-    assert task.judges[0] == "train without 0.1, split 0, seed 0"
-    assert len(task.judges) == 3
+    models = {need.model.id for need in task.needs if isinstance(need, Predict)}
+    assert models == {task.model.id, "train base, split 0, seed 0", *(model.id for model in task.retrained)}
+    assert [need.kind for need in task.needs].count("floor") == 1
+    assert task.model.id == "unlearn regun, 0.1, seed 0"
+    assert task.retrained[0].id == "train without 0.1, split 0, seed 0"
+    assert len(task.retrained) == 3
 
 
 def test_few_references_make_no_noise_floor() -> None:
@@ -113,23 +109,20 @@ def test_tuning_happens_once_a_request_on_a_seed_of_its_own() -> None:
     )
     assert {t.seed for t in tasks} == {100}
     waiting = found.tasks["unlearn regun, 0.1, seed 1"]
-    assert "tune regun, 0.1" in waiting.needs
-    assert found.tasks["unlearn ssd, 0.1, seed 1"].needs == ("train base, split 1, seed 1",)
-    judges = [n for n in found.tasks["tune regun, 0.1"].needs if "without" in n]
-    assert len(judges) == 3
+    assert found.tasks["tune regun, 0.1"] in waiting.needs
+    assert ids_needed(found, "unlearn ssd, 0.1, seed 1") == ["train base, split 1, seed 1"]
+    assert len([need for need in ids_needed(found, "tune regun, 0.1") if "without" in need]) == 3
     free = plan_study(study(tune={"trials": 5, "objective": "reference"}), labels_of_size(400))
-    assert free.tasks["tune regun, 0.1"].needs == ("train base, split 100, seed 100",)
+    assert ids_needed(free, "tune regun, 0.1") == ["train base, split 100, seed 100"]
+
+
+def ids_needed(found: StudyPlan, task_id: str) -> list[str]:
+    return [need.id for need in found.tasks[task_id].needs]
 
 
 def test_full_sizes_are_those_of_the_data() -> None:
     data = load_data(DataSpec("digits"), "digits")
     assert DATA_SETS["digits"].sizes == (len(data.train.labels), len(data.test.labels))
-
-
-def test_requests_for_people() -> None:
-    assert [request_label(t) for t in ("0.01", "0.5", "class:3/5", "stratified:0.1")] == [
-        "1 %", "50 %", "class 3/5", "stratified 0.1",
-    ]  # fmt: skip
 
 
 def test_repeats_multiply_unlearning_only() -> None:

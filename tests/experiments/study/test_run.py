@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from expect import assert_names, error
 from mini import MINI, evaluations, run, study
 from regun.cli.workshop import write_all
 from regun.errors import RegunError
 from regun.experiments.study import open_study, run_study, study_results
 from regun.experiments.study.collect import closeup, collect, example_rows
-from regun.experiments.study.context import Location, StudyContext
-from regun.experiments.study.execute import execute
+from regun.experiments.study.context import Location
 from regun.experiments.study.executors import ATTEMPTS, Processes
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.scheduler import execute
+from regun.experiments.study.tasks import NotMadeError, Unlearn
 
 BROKEN = '''"""A method that cannot work."""
 from dataclasses import dataclass
@@ -34,15 +37,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_everything_planned_is_made_once(finished) -> None:
-    store, workshop, ran, events = finished
+    store, opened, ran, events = finished
     assert not ran.failed
-    over = [*ran.made, *ran.found]
-    assert sorted(over) == sorted(workshop.plan.tasks)
-    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
-    kinds = [event["event"] for event in events]
+    over = [*ran.made, *ran.in_store]
+    assert sorted(over) == sorted(opened.plan.tasks)
+    assert all(opened.done(task) for task in opened.plan.tasks.values())
+    kinds = [event.event for event in events]
     assert kinds[0] == "planned"
     assert kinds[-1] == "ended"
-    assert kinds.count("finished") == len(workshop.plan.tasks)
+    assert kinds.count("finished") == len(opened.plan.tasks)
     assert "epoch" in kinds
 
 
@@ -51,7 +54,7 @@ def test_a_finished_study_has_nothing_to_do(finished) -> None:
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
     _, ran, events = run(study(), store)
     assert not ran.made
-    assert [event["event"] for event in events] == ["planned", "ended"]
+    assert [event.event for event in events] == ["planned", "ended"]
     after = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
     assert {p: t for p, t in after.items() if p.suffix != ".lock"} == {
         p: t for p, t in before.items() if p.suffix != ".lock"
@@ -67,8 +70,8 @@ def test_another_method_makes_only_its_own(finished) -> None:
 
 
 def test_results_hold_every_row_and_its_lineage(finished) -> None:
-    store, workshop, *_ = finished
-    results = collect(workshop)
+    store, opened, *_ = finished
+    results = collect(opened)
     (block,) = results.blocks
     assert [entry.name for entry in block.rows] == ["retrain", "base", "regun", "finetune", "ssd"]
     assert not results.missing
@@ -81,43 +84,43 @@ def test_results_hold_every_row_and_its_lineage(finished) -> None:
     assert block.row("base").runs[0].evaluation.retrain["test_acc"] == retrain.values()["test_acc"]
     assert block.sizes == {"retain": 288, "forget": 36, "heldout": 40, "val": 36, "test": 100}
     assert block.row("regun").runs[0].settings["epochs"] == 2
-    close = closeup(workshop, "0.1")
+    close = closeup(opened, "0.1")
     assert set(close.signals) == {"retrain", "base", "regun", "finetune", "ssd"}
     assert len(close.references) == 2
 
 
 def test_unfinished_studies_give_what_there_is(finished) -> None:
     store, *_ = finished
-    more = StudyContext(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Location(str(store)))
+    more = OpenStudy.at(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Location(str(store)))
     results = collect(more)
     assert any("SCRUB" in text and "not made yet" in text for text in results.missing)
     assert [len(entry.runs) for entry in results.blocks[0].rows] == [1, 1, 1, 1, 1, 0]
-    assert closeup(StudyContext(study(seeds=(5,)), Location(str(store))), "0.1") is None
+    assert closeup(OpenStudy.at(study(seeds=(5,)), Location(str(store))), "0.1") is None
 
 
 def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
     store, _, _, _ = finished
-    workshop, ran, events = run(study(), tmp_path, Processes, workers=2)
+    opened, ran, events = run(study(), tmp_path, Processes, workers=2)
     assert not ran.failed
     ours, theirs = evaluations(tmp_path), evaluations(store)
     assert {key: theirs[key] for key in ours} == ours
-    assert len({event["worker"] for event in events if event["event"] == "finished"}) == 2
+    assert len({event.worker for event in events if event.event == "finished"}) == 2
 
 
 def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
-    workshop = StudyContext(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Location(str(tmp_path)))
-    engine = Processes(workshop, 1)
+    opened = OpenStudy.at(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Location(str(tmp_path)))
+    engine = Processes(opened, 1)
     victims: list[int] = []
 
-    def listen(event) -> None:
-        if event["event"] in ("step", "epoch") and len(victims) < 2:
+    def on_event(event) -> None:
+        if event.event in ("step", "epoch") and len(victims) < 2:
             victims.append(engine.workers[0].process.pid)
             os.kill(victims[-1], signal.SIGKILL)
 
-    ran = execute(workshop, engine, listen)
+    ran = execute(opened, engine, on_event)
     assert not ran.failed
     assert len(set(victims)) == 2
-    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
+    assert all(opened.done(task) for task in opened.plan.tasks.values())
 
 
 def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Path) -> None:
@@ -126,20 +129,20 @@ def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Pa
         "class Config:\n    pass\ndef unlearn(job, config):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     found = study(MINI.replace('"ssd"]', '"deadly.py"]'), tmp_path, references=0)
-    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1)
-    assert [event["event"] for event in events].count("lost") == ATTEMPTS - 1
-    assert "exit code -9" in ran.failed["unlearn deadly.py, 0.1, seed 0"]
-    assert workshop.done(workshop.plan.tasks["evaluate finetune, 0.1, seed 0"])
+    opened, ran, events = run(found, tmp_path / "store", Processes, workers=1)
+    assert [event.event for event in events].count("restarted") == ATTEMPTS - 1
+    assert_names(ran.failed["unlearn deadly.py, 0.1, seed 0"], "-9")
+    assert opened.done(opened.plan.tasks["evaluate finetune, 0.1, seed 0"])
 
 
 def test_a_failure_takes_only_what_needs_it(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     found = study(MINI.replace('"ssd"]', '"broken.py"]'), tmp_path)
-    workshop, ran, _ = run(found, tmp_path / "store")
-    assert set(ran.failed) == {task.id for task in workshop.plan.tasks.values() if "broken.py" in task.id}
+    opened, ran, _ = run(found, tmp_path / "store")
+    assert set(ran.failed) == {task.id for task in opened.plan.tasks.values() if "broken.py" in task.id}
     assert ran.failed["unlearn broken.py, 0.1, seed 0"] == "it never works; use another method."
     assert "which failed" in ran.failed["evaluate broken.py, 0.1, seed 0"]
-    results = collect(workshop, ran.failed)
+    results = collect(opened, ran.failed)
     assert len(results.missing) == 1
     assert "it never works" in results.missing[0]
     assert results.blocks[0].row("broken.py").runs == ()
@@ -155,72 +158,72 @@ def test_a_bug_in_a_method_is_told_with_its_traceback(tmp_path: Path) -> None:
         BROKEN.replace('raise RegunError("it never works; use another method.")', "1 / 0")
     )
     found = study(MINI.replace('"ssd"]', '"buggy.py"]'), tmp_path, references=0)
-    workshop, ran, events = run(found, tmp_path / "store")
-    assert "buggy.py failed: ZeroDivisionError: division by zero" in ran.failed["unlearn buggy.py, 0.1, seed 0"]
-    told = next(e for e in events if e["event"] == "failed" and "traceback" in e)
-    assert 'buggy.py", line' in told["traceback"]
-    assert not any("Traceback" in text for text in collect(workshop, ran.failed).missing)
+    opened, ran, events = run(found, tmp_path / "store")
+    assert_names(ran.failed["unlearn buggy.py, 0.1, seed 0"], "buggy.py", "ZeroDivisionError")
+    failure = next(e for e in events if e.event == "failed" and e.traceback)
+    assert 'buggy.py", line' in failure.traceback
+    assert not any("Traceback" in text for text in collect(opened, ran.failed).missing)
 
 
 def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
     found = study(methods=("neggrad,lr=1e9,epochs=30,batch_size=16", "ssd"), references=0)
-    workshop, ran, _ = run(found, tmp_path)
+    opened, ran, _ = run(found, tmp_path)
     assert not ran.failed
-    (result,) = collect(workshop).blocks[0].row("neggrad").runs
+    (result,) = collect(opened).blocks[0].row("neggrad").runs
     assert result.diverged
 
 
 def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
-    workshop = StudyContext(study(), Location(str(tmp_path)))
-    engine = Processes(workshop, 2)
+    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    engine = Processes(opened, 2)
 
-    def listen(event) -> None:
-        if event["event"] == "epoch":
+    def on_event(event) -> None:
+        if event.event == "epoch":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(workshop, engine, listen)
+        execute(opened, engine, on_event)
     assert not any(worker.process.is_alive() for worker in engine.workers)
 
 
 def test_fixed_split_shares_references_between_seeds(tmp_path: Path) -> None:
     found = study(seeds=(0, 1), split_seed=4, methods=("ssd",))
-    workshop, ran, _ = run(found, tmp_path)
+    opened, ran, _ = run(found, tmp_path)
     assert not ran.failed
-    first, second = (workshop.plan.tasks[f"evaluate ssd, 0.1, seed {seed}"] for seed in (0, 1))
-    assert first.judges[1:] == second.judges[1:]
-    assert first.judges[0] != second.judges[0]
+    first, second = (opened.plan.tasks[f"evaluate ssd, 0.1, seed {seed}"] for seed in (0, 1))
+    assert first.retrained[1:] == second.retrained[1:]
+    assert first.retrained[0] != second.retrained[0]
 
 
 def test_workers_must_be_one_or_more(tmp_path: Path) -> None:
-    workshop = StudyContext(study(), Location(str(tmp_path)))
-    with pytest.raises(RegunError, match="at least 1"):
-        Processes(workshop, 0)
+    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    with error(RegunError, "workers", 0):
+        Processes(opened, 0)
 
 
 def test_what_is_needed_and_missing_is_named(tmp_path: Path) -> None:
-    workshop = StudyContext(study(), Location(str(tmp_path)))
-    with pytest.raises(RegunError, match="make them first"):
-        workshop.plan.tasks["unlearn ssd, 0.1, seed 0"].do(workshop, lambda event: None)
+    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    with error(NotMadeError, tmp_path):
+        opened.plan.tasks["unlearn ssd, 0.1, seed 0"].make(opened.ctx, lambda event: None)
 
 
 def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     found = study(seeds=(0, 1), methods=("regun,epochs=1,batch_size=16", "ssd"), tune={"trials": 3})
-    workshop, ran, events = run(found, tmp_path)
+    opened, ran, events = run(found, tmp_path)
     assert not ran.failed
-    assert [event["event"] for event in events].count("trial") == 3
-    search = workshop.tuned(workshop.plan.tasks["tune regun, 0.1"])
+    assert [event.event for event in events].count("trial") == 3
+    search = opened.plan.tasks["tune regun, 0.1"].found(opened.ctx)
     assert len(search.trials) == 3
-    chosen = [collect(workshop).blocks[0].row("regun").runs[seed].settings for seed in (0, 1)]
+    chosen = [collect(opened).blocks[0].row("regun").runs[seed].settings for seed in (0, 1)]
     assert chosen[0] == chosen[1]
     assert {name: chosen[0][name] for name in search.best_values} == search.best_values
     assert chosen[0]["epochs"] == 1
-    page = write_all(workshop, collect(workshop), tmp_path / "out")[0].read_text()
+    page = write_all(opened, collect(opened), tmp_path / "out")[0].read_text()
     assert "10 %" in page
     assert "Search" in page
     assert "[settings" in (tmp_path / "out" / "tuned.toml").read_text()
-    frozen = workshop.frozen()
+    frozen = opened.with_found_settings()
     assert not frozen.tune
     _, again, _ = run(frozen, tmp_path)
     assert not again.made
@@ -243,14 +246,14 @@ def unlearn(job, config):
 def test_answers_that_are_not_finite_are_a_row_and_are_asked_for_once(tmp_path: Path) -> None:
     (tmp_path / "explode.py").write_text(EXPLODE)
     found = study(MINI.replace('"ssd"]', '"explode.py"]'), tmp_path)
-    workshop, ran, _ = run(found, tmp_path / "store")
+    opened, ran, _ = run(found, tmp_path / "store")
     assert not ran.failed
-    results = collect(workshop)
+    results = collect(opened)
     (lost,) = results.blocks[0].row("explode.py").runs
     assert lost.evaluation is None
-    assert lost.diverged == "its answers are not finite"
-    assert "explode.py" not in closeup(workshop, "0.1").signals
-    page = write_all(workshop, results, tmp_path / "out")[0].read_text()
+    assert lost.diverged
+    assert "explode.py" not in closeup(opened, "0.1").signals
+    page = write_all(opened, results, tmp_path / "out")[0].read_text()
     assert "diverged" in page
     assert not run(found, tmp_path / "store")[1].made
 
@@ -266,26 +269,26 @@ def test_a_part_of_a_tuned_study_has_the_settings_of_the_whole(tmp_path: Path) -
 def test_two_rows_of_one_method_keep_their_own_tuned_settings(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     methods = ("regun,epochs=1,batch_size=16,lr=0.1", "regun,epochs=1,batch_size=16,lr=0.005")
-    workshop, ran, _ = run(study(methods=methods, tune={"trials": 3}), tmp_path)
+    opened, ran, _ = run(study(methods=methods, tune={"trials": 3}), tmp_path)
     assert not ran.failed
-    frozen = workshop.frozen()
+    frozen = opened.with_found_settings()
     assert list(frozen.settings["0.1"]) == list(methods)
     for text, lr in zip(methods, (0.1, 0.005), strict=True):
         assert frozen.settings["0.1"][text]["lr"] == lr
-        used = collect(workshop).blocks[0].row(text).runs[0].settings
+        used = collect(opened).blocks[0].row(text).runs[0].settings
         assert frozen.resolve(text, "0.1")[1].w == used["w"]
 
 
 def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> None:
     found = study(repeats=3, methods=("finetune,epochs=1,batch_size=64", "ssd"), references=0)
-    workshop, ran, _ = run(found, tmp_path)
+    opened, ran, _ = run(found, tmp_path)
     assert not ran.failed
-    block = collect(workshop).blocks[0]
+    block = collect(opened).blocks[0]
     assert [(r.seed, r.repeat) for r in block.row("finetune").runs] == [(0, 0), (0, 1), (0, 2)]
     assert len({r.key for r in block.row("finetune").runs}) == 3
-    assert len({workshop.model(t.base).key for t in workshop.plan.tasks.values() if t.kind == "unlearn"}) == 1
+    assert len({t.base.artifact(opened.ctx).key for t in opened.plan.of_type(Unlearn)}) == 1
     cell = block.row("finetune").cells["test_acc"]
-    values = [one.value for one in cell.seen]
+    values = [one.value for one in cell.by_run]
     assert cell.mean == pytest.approx(sum(values) / 3)
     assert cell.std is None
     assert cell.repeat_std == pytest.approx((sum((v - cell.mean) ** 2 for v in values) / 2) ** 0.5)
@@ -296,21 +299,21 @@ def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> N
 
 def test_a_worker_that_dies_just_after_its_answer_costs_nothing(tmp_path: Path) -> None:
     """Handing the next task to a worker that is gone meanwhile is no end of the study."""
-    workshop = StudyContext(study(methods=("ssd",), references=0), Location(str(tmp_path)))
-    engine = Processes(workshop, 1)
+    opened = OpenStudy.at(study(methods=("ssd",), references=0), Location(str(tmp_path)))
+    engine = Processes(opened, 1)
     killed: list[int] = []
 
-    def listen(event) -> None:
-        if event["event"] == "finished" and len(killed) < 2:
+    def on_event(event) -> None:
+        if event.event == "finished" and len(killed) < 2:
             process = engine.workers[0].process
             killed.append(process.pid)
             process.kill()
             process.join()
 
-    ran = execute(workshop, engine, listen)
+    ran = execute(opened, engine, on_event)
     assert not ran.failed
     assert len(killed) == 2
-    assert all(workshop.done(task) for task in workshop.plan.tasks.values())
+    assert all(opened.done(task) for task in opened.plan.tasks.values())
 
 
 STUCK = '''"""Never comes back, the first time."""
@@ -332,9 +335,9 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)
     found = study(MINI.replace('"ssd"]', f'"stuck.py,seen={tmp_path / "mark"}"]'), tmp_path, references=0)
     found = replace(found, methods=found.methods[-1:])
-    workshop, ran, events = run(found, tmp_path / "store", Processes, workers=1, silence=15.0)
+    opened, ran, events = run(found, tmp_path / "store", Processes, workers=1, silence=15.0)
     assert not ran.failed
-    assert any(event["event"] == "lost" and "said nothing" in event["reason"] for event in events)
+    assert any(event.event == "restarted" for event in events)
 
 
 LEAVES = '''"""Leaves Python as if all were well."""
@@ -358,13 +361,13 @@ def test_code_that_leaves_python_has_failed(tmp_path: Path, engine) -> None:
 
 
 def test_results_are_plain_rows_down_to_examples(finished) -> None:
-    store, workshop, *_ = finished
-    rows = collect(workshop).rows()
+    store, opened, *_ = finished
+    rows = collect(opened).rows()
     assert [(row["method"], row["seed"], row["repeat"]) for row in rows] == [
         (name, 0, 0) for name in ("retrain", "base", "regun", "finetune", "ssd")
     ]
     assert {"gap_rftp", "test_acc", "steps", "seconds", "key", "verdict"} <= rows[2].keys()
-    examples = list(example_rows(workshop))
+    examples = list(example_rows(opened))
     assert {row["method"] for row in examples} == {"base", "regun", "finetune", "ssd"}
     assert len(examples) == 4 * 36
     assert {"index", "label", "score", "percentile", "attack"} <= examples[0].keys()
@@ -373,7 +376,7 @@ def test_results_are_plain_rows_down_to_examples(finished) -> None:
 def test_the_same_from_python(finished, tmp_path: Path) -> None:
     store, *_ = finished
     heard: list[str] = []
-    results = run_study(study(), store=store, progress=lambda event: heard.append(event["event"]))
+    results = run_study(study(), store=store, on_event=lambda event: heard.append(event.event))
     assert heard == ["planned", "ended"]
     assert results.rows() == study_results(study(), store=store).rows()
     assert open_study(study(), store=store).plan.counts()["train"] == 4

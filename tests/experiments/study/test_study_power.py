@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 import mini
+from expect import error
 from regun.cli import main
 from regun.errors import SettingsError
 from regun.experiments.study.collect import collect
-from regun.experiments.study.context import Location, StudyContext
+from regun.experiments.study.context import Location
+from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.parse import read_study
-from regun.experiments.study.planning import plan_study
+from regun.experiments.study.plan import plan_study
 from regun.experiments.study.power import Power, powers, retrained_only
 
 
@@ -33,10 +35,10 @@ def power(base: float, floor: float) -> Power:
 @pytest.mark.parametrize(
     ("base", "floor", "says"),
     [
-        (12.0, 2.0, "differences between methods can be told"),
+        (12.0, 2.0, "methods can be significantly different"),
         (11.9, 2.0, "only large differences"),
         (4.0, 2.0, "only large differences"),
-        (3.9, 2.0, "nothing can be told"),
+        (3.9, 2.0, "no power"),
         (3.9, 0.0, "no noise floor"),
     ],
 )
@@ -46,30 +48,30 @@ def test_the_ratio_in_words(base: float, floor: float, says: str) -> None:
 
 def test_only_base_and_retrained_models_are_made_and_under_the_ids_of_the_study(tmp_path: Path) -> None:
     whole = mini.study(forget=("0.1", "0.2"), seeds=(0, 1), tune={"trials": 2}, relearn=True)
-    ctx = StudyContext(whole, Location(str(tmp_path)))
-    part = plan_study(retrained_only(whole), ctx.data.train.labels, 100)
-    assert set(part.counts()) == {"train", "signals", "floor", "evaluate"}
-    assert set(part.tasks) < set(ctx.plan.tasks)
+    opened = OpenStudy.at(whole, Location(str(tmp_path)))
+    part = plan_study(retrained_only(whole), opened.ctx.data.train.labels, 100)
+    assert set(part.counts()) == {"train", "predict", "floor", "evaluate"}
+    assert set(part.tasks) < set(opened.plan.tasks)
     assert part.counts()["train"] == 2 * (1 + 2 * (1 + 2))
     assert part.counts()["evaluate"] == 2 * 2 * 2
 
 
-def test_no_method_runs_not_even_one_beside_the_others() -> None:
+def test_no_method_runs_not_even_an_unranked_one() -> None:
     study = retrained_only(read_study("resnet18-cifar10-small"))
-    assert study.entries() == {}
+    assert study.rows == {}
 
 
 def test_a_study_finds_all_that_its_power_took(store: Path) -> None:
     study = mini.study()
-    part = StudyContext(retrained_only(study), Location(str(store)))
+    part = OpenStudy.at(retrained_only(study), Location(str(store)))
     assert all(part.done(task) for task in part.plan.tasks.values())
     _, ran, _ = mini.run(study, store)
-    assert set(part.plan.tasks) <= set(ran.found)
+    assert set(part.plan.tasks) <= set(ran.in_store)
     assert not set(part.plan.tasks) & set(ran.made)
 
 
 def test_the_numbers_are_those_of_the_studys_own_results(store: Path) -> None:
-    results = collect(StudyContext(retrained_only(mini.study()), Location(str(store))))
+    results = collect(OpenStudy.at(retrained_only(mini.study()), Location(str(store))))
     block = results.blocks[0]
     whole = next(p for p in powers(results) if p.seed is None and p.number == "gap_rftp")
     assert whole.base == block.row("base").cells["gap_rftp"].mean
@@ -92,5 +94,5 @@ def test_on_the_command_line(store: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_too_few_references_are_refused_before_anything_is_trained() -> None:
-    with pytest.raises(SettingsError, match="at least 2 beside Retrain"):
+    with error(SettingsError, "study.references", 1, 2):
         retrained_only(mini.study(references=1))

@@ -10,18 +10,18 @@ from regun.cli import main
 from regun.cli.workshop import write_all
 from regun.experiments.report.notes import unmarked
 from regun.experiments.study.collect import closeup, collect
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.planning import labels_of_size, plan_study
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.plan import labels_of_size, plan_study
 
 METHODS = ("finetune,epochs=1,batch_size=64", "ssd")
 
 
 @pytest.fixture(scope="module")
-def ctx(tmp_path_factory: pytest.TempPathFactory) -> StudyContext:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
     store = tmp_path_factory.mktemp("relearn") / "store"
-    workshop, ran, _ = mini.run(mini.study(relearn=True, methods=METHODS), store)
+    finished, ran, _ = mini.run(mini.study(relearn=True, methods=METHODS), store)
     assert not ran.failed
-    return workshop
+    return finished
 
 
 def test_every_model_that_is_judged_or_judges_relearns_once() -> None:
@@ -30,13 +30,13 @@ def test_every_model_that_is_judged_or_judges_relearns_once() -> None:
     assert "relearn" not in plan_study(mini.study(), labels_of_size(400)).counts()
 
 
-def test_a_second_run_makes_nothing(ctx: StudyContext) -> None:
-    _, ran, _ = mini.run(ctx.study, Path(ctx.place.store))
+def test_a_second_run_makes_nothing(opened: OpenStudy) -> None:
+    _, ran, _ = mini.run(opened.study, Path(opened.ctx.location.store))
     assert not ran.made
 
 
-def test_its_numbers_are_columns_with_a_noise_floor(ctx: StudyContext) -> None:
-    results = collect(ctx)
+def test_its_numbers_are_columns_with_a_noise_floor(opened: OpenStudy) -> None:
+    results = collect(opened)
     assert not results.missing
     for name in ("relearn_forget_acc", "relearn_rmia_auc", "regained_acc", "regained_auc"):
         assert name in results.columns
@@ -52,9 +52,9 @@ def test_its_numbers_are_columns_with_a_noise_floor(ctx: StudyContext) -> None:
     assert ssd["relearn_forget_acc"].retrain == retrain["relearn_forget_acc"].mean
 
 
-def test_the_first_point_is_what_the_audit_saw(ctx: StudyContext) -> None:
-    curves = closeup(ctx, "0.1").relearning.curves
-    block = collect(ctx).blocks[0]
+def test_the_first_point_is_what_the_audit_saw(opened: OpenStudy) -> None:
+    curves = closeup(opened, "0.1").relearning.curves
+    block = collect(opened).blocks[0]
     for name, curve in curves.items():
         cells = block.row(name).cells
         assert curve[0].forget_acc == pytest.approx(cells["forget_acc"].mean)
@@ -63,22 +63,22 @@ def test_the_first_point_is_what_the_audit_saw(ctx: StudyContext) -> None:
         assert curve[-1].forget_acc == pytest.approx(cells["relearn_forget_acc"].mean)
 
 
-def test_the_page_draws_the_curves_and_explains_the_numbers(ctx: StudyContext, tmp_path: Path) -> None:
-    page = write_all(ctx, collect(ctx), tmp_path)[0].read_text()
+def test_the_page_draws_the_curves_and_explains_the_numbers(opened: OpenStudy, tmp_path: Path) -> None:
+    page = write_all(opened, collect(opened), tmp_path)[0].read_text()
     assert "Relearning (first run of seed 0)" in page
     assert "Acc. regained" in page
 
 
-def test_on_the_command_line(ctx: StudyContext, capsys: pytest.CaptureFixture[str]) -> None:
-    key = collect(ctx).blocks[0].row("finetune").runs[0].key
-    before = len(list((Path(ctx.place.store) / "artifacts" / "relearned").iterdir()))
-    words = ["audit", key, "--relearn", "--store", ctx.place.store, "--quiet", "--threads", "1"]
+def test_on_the_command_line(opened: OpenStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    key = collect(opened).blocks[0].row("finetune").runs[0].key
+    before = len(list((Path(opened.ctx.location.store) / "artifacts" / "relearned").iterdir()))
+    words = ["audit", key, "--relearn", "--store", opened.ctx.location.store, "--quiet", "--threads", "1"]
     assert main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["relearning"]
-    cells = collect(ctx).blocks[0].row("finetune").cells
+    cells = collect(opened).blocks[0].row("finetune").cells
     for name in ("relearn_forget_acc", "relearn_rmia_auc", "regained_acc", "regained_auc"):
         assert told["numbers"][name][0] == pytest.approx(cells[name].mean)
-    assert len(list((Path(ctx.place.store) / "artifacts" / "relearned").iterdir())) == before
+    assert len(list((Path(opened.ctx.location.store) / "artifacts" / "relearned").iterdir())) == before
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "small steps on retained examples alone" in said

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 import mini
+from expect import assert_names
 from regun.cli import main
 from regun.experiments.study.collect import collect
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.forget_sets import request_label
-from regun.experiments.study.planning import labels_of_size, plan_study
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.plan import labels_of_size, plan_study
 
 ASKED = ("hard:0.1", "like:17,30", "cluster:1/4")
 
 
 @pytest.fixture(scope="module")
-def ctx(tmp_path_factory: pytest.TempPathFactory) -> StudyContext:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
     store = tmp_path_factory.mktemp("asked") / "store"
-    workshop, ran, _ = mini.run(mini.study(forget=ASKED, methods=("ssd",)), store)
+    finished, ran, _ = mini.run(mini.study(forget=ASKED, methods=("ssd",)), store)
     assert not ran.failed
-    return workshop
+    return finished
 
 
 def test_the_plan_asks_before_it_leaves_out_and_asks_once_a_split() -> None:
@@ -31,47 +31,50 @@ def test_the_plan_asks_before_it_leaves_out_and_asks_once_a_split() -> None:
     early = [task for task in found.tasks.values() if task.id.startswith("train early")]
     assert len(early) == 4  # hard and easy share them, and so do the seeds
     retrain = found.tasks["train without hard:0.1, split 0, seed 1"]
-    assert retrain.needs == ("select hard:0.1, split 0",)
-    assert set(found.tasks["select hard:0.1, split 0"].needs) == {task.id for task in early}
-    assert found.tasks["select like:17,30, split 0"].needs == ("train base, split 0, seed 0",)
+    assert retrain.needs == (found.tasks["select hard:0.1, split 0"],)
+    assert set(found.tasks["select hard:0.1, split 0"].needs) == set(early)
+    assert found.tasks["select like:17,30, split 0"].needs == (found.tasks["train base, split 0, seed 0"],)
     assert found.tasks["train without 0.1, split 0, seed 1"].needs == ()
     moving = plan_study(mini.study(forget=("hard:0.1",), seeds=(0, 1)), labels_of_size(400))
     assert moving.counts()["select"] == 2
 
 
-def test_a_second_run_finds_everything_and_sizes_are_those_found(ctx: StudyContext) -> None:
-    _, ran, _ = mini.run(ctx.study, Path(ctx.place.store))
+def test_a_second_run_finds_everything_and_sizes_are_those_found(opened: OpenStudy) -> None:
+    _, ran, _ = mini.run(opened.study, Path(opened.ctx.location.store))
     assert not ran.made
-    results = collect(ctx)
+    results = collect(opened)
     assert not results.missing
     for block in results.blocks:
-        splits = ctx.splits(0, block.forget)
+        splits = opened.plan.tasks[f"evaluate ssd, {block.forget}, seed 0"].splits(opened.ctx)
         assert block.sizes["forget"] == len(splits.forget)
         assert block.row("ssd").judged == 1
     assert results.blocks[1].sizes["forget"] == 30
 
 
-def test_retrained_models_never_saw_the_examples(ctx: StudyContext) -> None:
+def test_retrained_models_never_saw_the_examples(opened: OpenStudy) -> None:
     for forget in ASKED:
-        trained = ctx.needed(f"train without {forget}, split 0, seed 0").tensors("trained_on")["indices"].numpy()
-        assert not np.intersect1d(trained, ctx.splits(0, forget).forget).size
+        trained = (
+            mini.artifact(opened, f"train without {forget}, split 0, seed 0").tensors("trained_on")["indices"].numpy()
+        )
+        forgotten = opened.plan.tasks[f"evaluate ssd, {forget}, seed 0"].splits(opened.ctx).forget
+        assert not np.intersect1d(trained, forgotten).size
 
 
-def test_the_command_line_means_the_same_examples(ctx: StudyContext, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_means_the_same_examples(opened: OpenStudy, capsys: pytest.CaptureFixture[str]) -> None:
     def regun(*words: str) -> dict:
-        assert main([*words, "--store", ctx.place.store, "--quiet", "--json", "--threads", "1"]) == 0
+        assert main([*words, "--store", opened.ctx.location.store, "--quiet", "--json", "--threads", "1"]) == 0
         return json.loads(capsys.readouterr().out)
 
     setup = ["--data", "digits,limit=400,test_limit=100", "--model", "cnn,width=4", "--recipe", "digits,epochs=3"]
-    base = ctx.needed("train base, split 0, seed 0").key
+    base = mini.artifact(opened, "train base, split 0, seed 0").key
     for forget in ASKED:
         again = regun("train", *setup, "--without", forget, "--seed", "1001")
         assert again["found"], forget  # the study's own first reference
-        assert again["key"] == ctx.needed(f"train without {forget}, split 0, seed 1001").key
+        assert again["key"] == mini.artifact(opened, f"train without {forget}, split 0, seed 1001").key
         made = regun("unlearn", "--base", base, "--forget", forget, "--method", "ssd")
-        assert made["key"] == ctx.needed(f"unlearn ssd, {forget}, seed 0").key
+        assert made["key"] == mini.artifact(opened, f"unlearn ssd, {forget}, seed 0").key
         audited = regun("audit", base, "--forget", forget, "--bootstrap", "20")
-        assert audited["models"]["retrain"] == ctx.needed(f"train without {forget}, split 0, seed 0").key
+        assert audited["models"]["retrain"] == mini.artifact(opened, f"train without {forget}, split 0, seed 0").key
 
 
 def test_a_base_that_was_made_to_answer_is_a_base_like_any_other(
@@ -90,27 +93,16 @@ def test_a_base_that_was_made_to_answer_is_a_base_like_any_other(
     assert regun("unlearn", "--base", base["key"], "--forget", "like:17,30", "--method", "ssd")["forgotten"] == 30
 
 
-def test_what_people_call_them() -> None:
-    labels = [request_label(text) for text in ("hard:0.05", "easy:0.1", "like:17,50", "cluster:1/8", "subclass:3/2/4")]
-    assert labels == [
-        "hardest 5 %",
-        "easiest 10 %",
-        "50 like example 17",
-        "cluster 1 of 8",
-        "class 3, cluster 2 of 4",
-    ]
-
-
 def test_a_base_from_a_file_gives_features_but_no_early_training(
-    ctx: StudyContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    opened: OpenStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from regun.artifacts import write_weights
 
     file = tmp_path / "base.safetensors"
-    write_weights(file, ctx.needed("train base, split 0, seed 0").tensors("weights"))
+    write_weights(file, mini.artifact(opened, "train base, split 0, seed 0").tensors("weights"))
     setup = ["--data", "digits,limit=400,test_limit=100", "--model", "cnn,width=4"]
     words = ["unlearn", "--base", str(file), *setup, "--method", "ssd", "--store", str(tmp_path / "s"), "--quiet"]
     assert main([*words, "--forget", "like:17,30", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["forgotten"] == 30
     assert main([*words, "--forget", "hard:0.1"]) == 2
-    assert "not trained by regun; name the examples with ids:FILE" in capsys.readouterr().err.replace("\n", " ")
+    assert_names(capsys.readouterr().err, "hard", "ids:FILE")

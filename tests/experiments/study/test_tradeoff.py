@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from expect import error
 from mini import run, study
 from regun.errors import RegunError
 from regun.experiments.study.collect import collect
@@ -32,21 +33,21 @@ def test_a_sweep_keeps_the_other_settings() -> None:
     )
     assert swept.name == "mini-tradeoff"
     titles = ["ReGUn, w 0.2", "ReGUn, w 0.8", "AMUN, w 0.2", "AMUN, w 0.8", "SSD"]
-    assert [swept.title_of(name) for name in swept.entries()] == titles
+    assert [swept.title_of(name) for name in swept.rows] == titles
     assert swept.resolve(swept.methods[2], "0.1")[1].train_on == "weighted"
 
 
 @pytest.mark.parametrize("weights", [(), (0.5, 0.5), (1.5,), (-0.1,)])
 def test_bad_weights(weights: tuple[float, ...]) -> None:
-    with pytest.raises(RegunError, match="different numbers from 0 to 1"):
+    with error(RegunError, 0, 1):
         sweep(study(), weights)
 
 
 def test_points_are_those_of_the_models(tmp_path: Path) -> None:
     plain = study(methods=METHODS)
-    workshop, ran, _ = run(sweep(plain, (0.2, 0.8)), tmp_path)
+    opened, ran, _ = run(sweep(plain, (0.2, 0.8)), tmp_path)
     assert not ran.failed
-    results = collect(workshop)
+    results = collect(opened)
     (found,) = tradeoffs(results, plain, (0.2, 0.8))
     assert list(found.curves) == ["ReGUn", "AMUN"]
     assert [point.w for point in found.curves["ReGUn"]] == [0.2, 0.8]
@@ -66,5 +67,5 @@ def test_points_are_those_of_the_models(tmp_path: Path) -> None:
 
 
 def test_without_references_there_is_no_curve(tmp_path: Path) -> None:
-    workshop, _, _ = run(study(methods=("ssd",), references=0), tmp_path)
-    assert tradeoffs(collect(workshop)) == []
+    opened, _, _ = run(study(methods=("ssd",), references=0), tmp_path)
+    assert tradeoffs(collect(opened)) == []

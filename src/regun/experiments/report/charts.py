@@ -5,16 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from regun.auditing.predictions import FloatArray
 from regun.experiments.study.results import Floor
 from regun.render.figure_style import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
 from regun.render.numbers import fixed, shortened
-
-FloatArray = npt.NDArray[np.float64]
 
 SPLITS = {"forget": (ACCENT, "-"), "heldout": (COLOURS[1], (0, (4, 1.6))), "test": (INK, (0, (1.2, 1.3)))}
 """Colour and dashes of the three groups of examples whose confidence is shown."""

@@ -58,7 +58,7 @@ def _csv_row(results: Results, block: Block, row: Row, name: str) -> list[Any]:
     return [
         *(results.name, block.forget, block.label, row.name, row.title, row.kind, name, results.metrics[name].unit),
         *value,
-        *(len(cell.seen) if cell else 0, row.planned, block.rankings[name].marks.get(row.name)),
+        *(len(cell.by_run) if cell else 0, row.planned, block.rankings[name].marks.get(row.name)),
         *([cell.retrain, cell.distance] if cell else [None] * 2),
         *([floor.mean, floor.largest, floor.limit] if floor else [None] * 3),
         *(verdicts.get(word) for word in VERDICTS),

@@ -43,7 +43,7 @@ def general(results: Results, heads: Mapping[str, str]) -> Iterator[str]:
 def of_block(results: Results, block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """What a reader must be told of the table of one request."""
     yield from unmarked(block, heads)
-    beside = [row.title for row in block.methods if row.beside]
+    beside = [row.title for row in block.methods if row.unranked]
     if beside:
         yield f"Beside the others, from whom they take no marks: {names(beside)}."
     if "verdict" in heads:
@@ -61,8 +61,8 @@ def unmarked(block: Block, heads: Mapping[str, str]) -> Iterator[str]:
     """Where nothing is marked though there are methods to compare: who leads together, or what is lacking."""
     ties: dict[str, list[str]] = {}
     reasons: dict[str, list[str]] = {}
-    compared = {name for row in block.rivals for name, cell in row.cells.items() if cell.distance is not None}
-    for name in (name for name in heads if name in compared and len(block.rivals) > 1):
+    compared = {name for row in block.ranked_methods for name, cell in row.cells.items() if cell.distance is not None}
+    for name in (name for name in heads if name in compared and len(block.ranked_methods) > 1):
         ranking = block.rankings[name]
         if len(ranking.leaders) > 1:
             ties.setdefault(names(block.row(row).title for row in ranking.leaders), []).append(heads[name])

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regun.auditing import UNSEEN, VERDICTS, Exposed, Metric, Number, Verdict
+from regun.auditing import UNSEEN, VERDICTS, Estimate, Exposed, Metric, Verdict
 from regun.auditing.attack_results import number_name
 from regun.experiments.report import panels
 from regun.experiments.report.layout import LEFT, RUNS, SHARE, VERDICT, Sheet, cost, label, lay_out, unfinished
@@ -55,8 +55,8 @@ class Stay:
     and the examples that were exposed most."""
 
     title: str
-    before: Number
-    after: Number
+    before: Estimate
+    after: Estimate
     exposed: tuple[Exposed, ...]
 
 

@@ -67,7 +67,7 @@ def gaps(results: Results, block: Block, gallery: Gallery) -> Drawing | None:
     rows = [row for row in block.rows if row.kind != "retrain" and gap in row.cells]
     rows.sort(key=lambda row: row.cells[gap].mean)
     bars = [
-        charts.Bar(row.title, row.cells[gap].mean, [one.value for one in row.cells[gap].seen], row.kind == "method")
+        charts.Bar(row.title, row.cells[gap].mean, [one.value for one in row.cells[gap].by_run], row.kind == "method")
         for row in rows
     ]
     noise, label = block.floors.get(gap), results.metrics[gap].label

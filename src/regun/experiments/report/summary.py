@@ -61,7 +61,7 @@ def _closest(results: Results, block: Block, leaders: Sequence[Row], gap: str) -
     label, noise = results.metrics[gap].label, block.floors.get(gap)
     ranked, first = len(block.rankings[gap].order), leaders[0]
     value = _points(results, first, gap)
-    group = f"{ranked} methods" if ranked == len(block.rivals) else f"the {ranked} methods that can be ranked"
+    group = f"{ranked} methods" if ranked == len(block.ranked_methods) else f"the {ranked} methods that can be ranked"
     if len(leaders) > 1:
         titles = names(row.title for row in leaders)
         some = f"Of {group}, {titles} come closest to retraining and cannot be told apart"
@@ -96,7 +96,7 @@ def _points(results: Results, row: Row, gap: str) -> str:
         again = f", {results.repeats} runs each" if cell.repeat_std is not None else ""
         return f"{text} ± {fixed(cell.std)} points over {many(len(results.seeds), 'seed')}{again}"
     if cell.repeat_std is not None:
-        return f"{text} ± {fixed(cell.repeat_std)} points over {many(len(cell.seen), 'run')} of one trained model"
+        return f"{text} ± {fixed(cell.repeat_std)} points over {many(len(cell.by_run), 'run')} of one trained model"
     return f"{text} points"
 
 
@@ -160,7 +160,7 @@ def _costs(row: Row) -> str:
 
 def _facts(results: Results, block: Block, leaders: Sequence[Row], gap: str) -> Iterator[tuple[str, str, str]]:
     noise, first = block.floors.get(gap), leaders[0]
-    of = f"of {many(len(block.rivals), 'method')}"
+    of = f"of {many(len(block.ranked_methods), 'method')}"
     if len(leaders) > 1:
         shown = names(row.title for row in leaders) if len(leaders) < 4 else many(len(leaders), "method")
         yield "Closest to retraining", shown, f"{of}, not to be told apart"

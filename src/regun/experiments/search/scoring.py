@@ -18,7 +18,8 @@ from regun.experiments.search.objectives import Scored, gap_score, reference_sco
 from regun.hashing import digest
 from regun.methods import Method
 from regun.rng import derive
-from regun.splits import Indices, Splits, proportional_order
+from regun.splits import Splits, proportional_order
+from regun.types import Indices
 
 SET_ASIDE = 0.5
 
@@ -70,7 +71,7 @@ def shown_to(method: Method, objective: str, splits: Splits, labels: Indices) ->
 
     A method of this package says whether it looks; a user's own need not say.
     """
-    looks = method.needs.looks or method.source is not None
+    looks = method.needs.uses_heldout or method.source is not None
     return set_aside(splits, labels)[0] if objective == "reference" and looks else splits
 
 

@@ -1,4 +1,4 @@
-"""From a workshop to its results: what has been made so far, gathered and handed to the one aggregation."""
+"""From the artifacts of a study to its results: what has been made so far, handed to the one aggregation."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,37 +12,37 @@ from regun.errors import NotFiniteError
 from regun.experiments.search import SearchResult
 from regun.experiments.study.context import StudyContext
 from regun.experiments.study.details import RowDetails
-from regun.experiments.study.forget_sets import request_label
+from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.paper import Paper
-from regun.experiments.study.relearn_curves import RelearnBook
-from regun.experiments.study.results import PAPER_COLUMNS, Block, Found, Kind, Results, Run, block_of, metrics_of
-from regun.experiments.study.tasks import Judge, Relearn, Select, Train, TrainEarly, Tune, Unlearn
+from regun.experiments.study.relearn_curves import RelearnChecks
+from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Run, block_of, metrics_of, row_of
+from regun.experiments.study.tasks import Evaluate, MeasureFloor, Predict, Tune
 
 
-def collect(ctx: StudyContext, failed: Mapping[str, str] | None = None, paper: Paper | None = None) -> Results:
-    """All that is finished; what is not is named in `missing`."""
-    study, plan, lost = ctx.study, ctx.plan, failed or {}
-    book = RelearnBook(ctx)
-    blocks = tuple(_block(ctx, forget, book) for forget in study.forget)
+def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: Paper | None = None) -> Results:
+    """Return the results of all that is finished; what is not is named in `missing`."""
+    study, errors = opened.study, failed or {}
+    checks = RelearnChecks(opened)
+    blocks = tuple(_block(opened, forget, checks) for forget in study.forget)
     missing = [
-        f"{task.label}: {lost.get(task.id, 'not made yet')}"
-        for task in plan.tasks.values()
-        if (isinstance(task, Train | TrainEarly | Select | Tune | Unlearn | Relearn) and not ctx.done(task))
-        or (task.id in lost and not any(need in lost for need in task.needs))
+        f"{task.label}: {errors.get(task.id, 'not made yet')}"
+        for task in opened.plan.tasks.values()
+        if (not isinstance(task, Predict | MeasureFloor | Evaluate) and not opened.done(task))
+        or (task.id in errors and not any(need.id in errors for need in task.needs))
     ]
     metrics = metrics_of(blocks)
-    asked = [name for name in study.columns(metrics) if name not in PAPER_COLUMNS]
-    runs = [run.evaluation for block in blocks for row in block.rows for run in row.runs if run.evaluation]
+    more = [name for name in study.columns(metrics) if name not in PAPER_COLUMNS]
+    evaluations = [run.evaluation for block in blocks for row in block.rows for run in row.runs if run.evaluation]
     return Results(
         name=study.name,
         title=study.title or study.name,
-        about=about(ctx),
+        about=_about(opened.ctx),
         seeds=study.seeds,
         repeats=study.repeats,
         blocks=blocks,
         metrics=metrics,
-        columns=(*PAPER_COLUMNS, *asked),
-        level=next((float(found.settings["level"]) for found in runs if "level" in found.settings), LEVEL),
+        columns=(*PAPER_COLUMNS, *more),
+        level=next((float(one.settings["level"]) for one in evaluations if "level" in one.settings), LEVEL),
         missing=tuple(missing),
         versions=versions(),
         machine=machine(),
@@ -50,14 +50,14 @@ def collect(ctx: StudyContext, failed: Mapping[str, str] | None = None, paper: P
     )
 
 
-def about(ctx: StudyContext) -> dict[str, str]:
-    """What was run, for people."""
+def _about(ctx: StudyContext) -> dict[str, str]:
+    """Return what was run, for people."""
     study, data = ctx.study, ctx.data
-    found = {
+    about = {
         "data": f"{study.data}: {len(data.train.labels):,} training and {len(data.test.labels):,} test examples",
         "model": study.model or study.model_spec.name,
         "recipe": study.recipe or "the model's own",
-        "forget": ", ".join(map(request_label, study.forget)),
+        "forget": ", ".join(spec.label for spec in study.requests.values()),
         "seeds": ", ".join(map(str, study.seeds)),
         "repeats": f"{study.repeats} unlearning runs for each seed",
         "split": "moves with the seed" if study.split_seed is None else f"seed {study.split_seed} for all",
@@ -68,103 +68,106 @@ def about(ctx: StudyContext) -> dict[str, str]:
         "device": str(ctx.device),
     }
     if study.tuning:
-        found["tuned"] = f"{study.tuning.trials} trials a method by {study.tuning.objective}, on seed {study.tuned_on}"
-    return found
+        trials, objective = study.tuning.trials, study.tuning.objective
+        about["tuned"] = f"{trials} trials per method by {objective}, on seed {study.tuned_on}"
+    return about
 
 
-def evaluation_of(ctx: StudyContext, task: Judge) -> tuple[bool, Evaluation | None]:
-    """Whether a model has been judged, and the evaluation; None where there was nothing finite to judge."""
-    kept = ctx.made(task)
-    if kept is None:
-        return False, None
-    return True, Evaluation.from_json(kept.info["evaluation"]) if kept.info["evaluation"] else None
+def stored_evaluation(ctx: StudyContext, task: Evaluate) -> Evaluation | None:
+    """Return the evaluation of a model; None if there is none yet or its predictions are not finite."""
+    artifact = task.result(ctx)
+    value = artifact.info["evaluation"] if artifact is not None else None
+    return Evaluation.from_json(value) if value else None
 
 
-def closeup(ctx: StudyContext, forget: str) -> RowDetails | None:
-    """What the models of one request answered, of the first seed and run; None until Retrain and Base are there."""
-    seed = ctx.study.seeds[0]
-    tasks = [task for task in ctx.plan.judged() if (task.forget, task.seed, task.repeat) == (forget, seed, 0)]
-    signals: dict[str, Mapping[str, Predictions]] = {}
+def closeup(opened: OpenStudy, forget: str) -> RowDetails | None:
+    """Return the predictions for one request, of the first seed and run; None until Retrain and Base have them."""
+    ctx, seed = opened.ctx, opened.study.seeds[0]
+    evaluated = opened.plan.of_type(Evaluate)
+    tasks = [task for task in evaluated if (task.forget, task.seed, task.repeat) == (forget, seed, 0)]
+    predictions: dict[str, Mapping[str, Predictions]] = {}
     for task in tasks:
-        model = ctx.model(task.model)
-        found = _answers(ctx, task, model) if model is not None else None
-        if found:
-            signals[task.entry] = found
-    if not {"retrain", "base"} <= signals.keys():
+        splits = _predictions(ctx, task, task.model.result(ctx))
+        if splits:
+            predictions[task.name] = splits
+    if not {"retrain", "base"} <= predictions.keys():
         return None
-    others = [ctx.model(name) for name in tasks[0].judges[1:]]
-    references = [_answers(ctx, tasks[0], other) for other in others if other is not None]
-    again = RelearnBook(ctx).curves(tasks) if ctx.study.relearn else None
-    return RowDetails(forget, seed, signals, [found for found in references if found], again)
+    references = [_predictions(ctx, tasks[0], model.result(ctx)) for model in tasks[0].retrained[1:]]
+    relearning = RelearnChecks(opened).curves(tasks) if opened.study.relearn else None
+    return RowDetails(forget, seed, predictions, [splits for splits in references if splits], relearning)
 
 
-def searches(ctx: StudyContext, forget: str) -> dict[str, SearchResult]:
-    """How the settings of a study that tunes were found, by the title of the row."""
-    tasks = [t for t in ctx.plan.tasks.values() if isinstance(t, Tune) and t.forget == forget]
-    found = {ctx.study.title_of(task.entry): ctx.tuned(task) for task in tasks}
-    return {title: tuned for title, tuned in found.items() if tuned is not None}
+def searches(opened: OpenStudy, forget: str) -> dict[str, SearchResult]:
+    """Return the finished searches of one request, by the title of the row."""
+    tasks = [task for task in opened.plan.of_type(Tune) if task.forget == forget and opened.done(task)]
+    return {task.row.title: task.found(opened.ctx) for task in tasks}
 
 
-def example_rows(ctx: StudyContext, attack: str | None = None) -> Iterator[dict[str, Any]]:
-    """One plain row for every forgotten example of every judged model: its score, and its place among unseen ones."""
-    for task in ctx.plan.judged():
-        models = ctx.models((task.model, *task.judges[1:]))
-        answers = [_answers(ctx, task, model) for model in models or ()]
-        target, others = (answers[0], [found for found in answers[1:] if found]) if answers else (None, [])
-        if target is None or task.model in task.judges:
+def example_rows(opened: OpenStudy, attack: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield one plain row for every forgotten example of every audited model: its score and its rank among unseen."""
+    ctx = opened.ctx
+    for task in opened.plan.of_type(Evaluate):
+        if task.model in task.retrained:
             continue
-        who = {"forget": task.forget, "method": task.entry, "seed": task.seed, "repeat": task.repeat}
-        for risk in risk_list(target, others, attack=attack):
+        target, *others = (_predictions(ctx, task, m.result(ctx)) for m in (task.model, *task.retrained[1:]))
+        references = [splits for splits in others if splits]
+        if target is None or len(references) < len(others):
+            continue
+        who = {"forget": task.forget, "method": task.name, "seed": task.seed, "repeat": task.repeat}
+        for risk in risk_list(target, references, attack=attack):
             yield {**who, **vars(risk)}
 
 
-def _answers(ctx: StudyContext, task: Judge, model: Artifact) -> dict[str, Predictions] | None:
+def _predictions(ctx: StudyContext, task: Evaluate, model: Artifact | None) -> dict[str, Predictions] | None:
+    """Return a model's predictions by split; None without the model or if they are not finite."""
+    if model is None:
+        return None
     try:
-        return split_predictions(model, ctx.data, ctx.splits(task.split, task.forget), ctx.store, ctx.device)
+        return split_predictions(model, ctx.data, task.splits(ctx), ctx.store, ctx.device)
     except NotFiniteError:
         return None
 
 
-def _block(ctx: StudyContext, forget: str, book: RelearnBook) -> Block:
-    study = ctx.study
-    tasks: dict[str, list[Judge]] = {}
-    for task in ctx.plan.judged():
+def _block(opened: OpenStudy, forget: str, checks: RelearnChecks) -> Block:
+    study = opened.study
+    tasks: dict[str, list[Evaluate]] = {}
+    for task in opened.plan.of_type(Evaluate):
         if task.forget == forget:
-            tasks.setdefault(task.entry, []).append(task)
-    found = [_found(ctx, name, tasks[name], book) for name in ("retrain", "base", *study.entries())]
-    sizes = {**ctx.sizes(forget), "test": len(ctx.data.test.labels)}
-    return block_of(forget, request_label(forget), sizes, found)
-
-
-def _found(ctx: StudyContext, name: str, tasks: list[Judge], book: RelearnBook) -> Found:
+            tasks.setdefault(task.name, []).append(task)
     kinds: dict[str, Kind] = {"retrain": "retrain", "base": "base"}
-    runs = [run for task in tasks if (run := _run(ctx, task, book)) is not None]
-    return Found(
-        name=name,
-        title=ctx.study.title_of(name),
-        kind=kinds.get(name, "method"),
-        runs=tuple(runs),
-        planned=len(tasks),
-        beside=ctx.study.entries().get(name) in ctx.study.beside,
-    )
+    rows = [
+        row_of(
+            name,
+            study.title_of(name),
+            kinds.get(name, "method"),
+            [run for task in tasks[name] if (run := _run(opened, task, checks)) is not None],
+            len(tasks[name]),
+            unranked=name in study.rows and study.rows[name].unranked,
+        )
+        for name in ("retrain", "base", *study.rows)
+    ]
+    sizes = {**opened.sizes(forget), "test": len(opened.ctx.data.test.labels)}
+    return block_of(forget, study.requests[forget].label, sizes, rows)
 
 
-def _run(ctx: StudyContext, task: Judge, book: RelearnBook) -> Run | None:
-    """One judged model; None until it has been judged."""
-    target, (judged, evaluation) = ctx.model(task.model), evaluation_of(ctx, task)
-    if target is None or not judged:
+def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None:
+    """Return one audited model; None until it has been audited."""
+    ctx = opened.ctx
+    model = task.model.result(ctx)
+    if model is None or task.result(ctx) is None:
         return None
-    info, again = target.info, book.found(task) if ctx.study.relearn else None
-    if evaluation is not None and again is not None:
-        evaluation = with_relearning(evaluation, again)
+    evaluation = stored_evaluation(ctx, task)
+    relearned = checks.of(task) if opened.study.relearn else None
+    if evaluation is not None and relearned is not None:
+        evaluation = with_relearning(evaluation, relearned)
     return Run(
         seed=task.seed,
         repeat=task.repeat,
-        key=target.key,
+        key=model.key,
         evaluation=evaluation,
-        cost=info["cost"],
-        epochs=info["epochs"],
-        settings=info.get("config", target.inputs.get("recipe", {})),
-        diverged=info.get("diverged") or (None if evaluation else "its answers are not finite"),
-        notes=info.get("notes", {}),
+        cost=model.info["cost"],
+        epochs=model.info["epochs"],
+        settings=model.info.get("config", model.inputs.get("recipe", {})),
+        diverged=model.info.get("diverged") or (None if evaluation else "its predictions are not finite"),
+        notes=model.info.get("notes", {}),
     )

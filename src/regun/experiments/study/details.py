@@ -4,27 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
-from regun.auditing.attack_results import ScoredSplits, offline_a, scores
-from regun.auditing.durability import Point
+from regun.auditing.attack_results import attack_scores, offline_a
+from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
-
-FloatArray = npt.NDArray[np.float64]
+from regun.experiments.study.relearn_curves import RelearnCurves
 
 POINTS = 160
 """Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""
 RISKY = 25
 _EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
-
-
-@dataclass(frozen=True)
-class RelearnCurves:
-    """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
-
-    curves: Mapping[str, tuple[Point, ...]]
-    references: tuple[tuple[Point, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -86,10 +76,10 @@ def curves(closeup: RowDetails) -> dict[str, Curve]:
     if split is None:
         return {}
     attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
-    others = [ScoredSplits.of(_scored(reference, split)) for reference in closeup.references]
+    others = [_scored(reference, split) for reference in closeup.references]
     found: dict[str, Curve] = {}
     for name, signals in closeup.signals.items():
-        by_split = scores(attack, ScoredSplits.of(_scored(signals, split)), others, a)
+        by_split = attack_scores([attack], _scored(signals, split), others, a)[attack.name]
         contrast = Contrast.of(by_split["forget"], by_split[split])
         fpr, tpr = roc_curve(contrast, POINTS)
         auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])

@@ -8,10 +8,10 @@ import numpy as np
 
 from regun.artifacts import Store
 from regun.auditing import Predictions, evaluate, noise_floor
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.planning import StudyPlan
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.plan import StudyPlan
 from regun.experiments.study.spec import Study
-from regun.experiments.study.tasks import Answer, Judge, MeasureFloor, Select, Task, Train, Tune
+from regun.experiments.study.tasks import Evaluate, MeasureFloor, Predict, Select, Task, Train, Tune
 from regun.models import build_model
 from regun.training.job import Budget, Job, private_copy
 from regun.training.scratch import train_from_scratch
@@ -21,7 +21,7 @@ PROBE_SECONDS, PROBE_STEPS = 2.0, 64
 TASK = 0.15
 """Seconds that a task takes besides its samples: reading models, writing results."""
 PARTS = 5
-"""Results that a model's answers are kept as, one a split."""
+"""Artifacts of a model's predictions, one per split."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,21 @@ class Speed:
     """How fast this machine is at what a study does."""
 
     samples: float
-    """A second, forward and backward."""
-    judging: float = 0.0
+    """Per second, forward and backward."""
+    evaluation: float = 0.0
     """Seconds of one evaluation."""
     floor: float = 0.0
     """Seconds of one noise floor."""
 
     def seconds(self, task: Task) -> float:
-        """What a task takes."""
+        """Return the seconds that a task takes."""
         samples = task.work.samples / self.samples if task.work else 0.0
         match task:
-            case Judge():
-                return TASK + self.judging
+            case Evaluate():
+                return TASK + self.evaluation
             case MeasureFloor():
                 return TASK + self.floor
-            case Answer() | Select():
+            case Predict() | Select():
                 return samples + PARTS * TASK / 3
             case Tune():
                 return samples + 2 * TASK * task.trials
@@ -52,7 +52,7 @@ class Speed:
 
 
 def remembered_speed(study: Study, store: Store) -> float | None:
-    """Samples a second of the last training of the study's model in the store; None if there was none."""
+    """Return samples per second of the last training of the study's model in the store; None if there was none."""
     model = study.model_spec.describe()
     for artifact in reversed(store.artifacts("model")):
         cost = artifact.info.get("cost", {})
@@ -62,10 +62,10 @@ def remembered_speed(study: Study, store: Store) -> float | None:
     return None
 
 
-def measured_speed(ctx: StudyContext) -> float:
-    """Samples a second of a few steps of the study's training, of which nothing is kept."""
-    study, device = ctx.study, ctx.device
-    training = next(task for task in ctx.plan.tasks.values() if isinstance(task, Train)).run(ctx)
+def measured_speed(opened: OpenStudy) -> float:
+    """Return samples per second of a few steps of the study's training, of which nothing is saved."""
+    study, device = opened.study, opened.ctx.device
+    training = opened.plan.of_type(Train)[0].training(opened.ctx)
     recipe = replace(study.recipe_value, compile=False)
     model = build_model(study.model_spec, training.data.train.num_classes, training.input_shape(), 0)
     steps, speed = 1, 0.0
@@ -84,13 +84,13 @@ def measured_speed(ctx: StudyContext) -> float:
         steps = max(4, min(PROBE_STEPS, round(1.3 * steps * PROBE_SECONDS / seconds)))
 
 
-def speed_here(ctx: StudyContext, samples: float) -> Speed:
-    """The speed of training, and of evaluations of the study's size, which are tried once on made-up answers."""
-    study, classes = ctx.study, ctx.data.train.num_classes
-    sizes = {**ctx.plan.sizes[study.forget[0]], "test": len(ctx.data.test)}
+def speed_here(opened: OpenStudy, samples: float) -> Speed:
+    """Return the speed of training, and of evaluations of the study's size, timed once on random predictions."""
+    study, data = opened.study, opened.ctx.data
+    sizes, classes = {**opened.plan.sizes[study.forget[0]], "test": len(data.test)}, data.train.num_classes
     rng = np.random.default_rng(0)
 
-    def answers() -> dict[str, Predictions]:
+    def predictions() -> dict[str, Predictions]:
         made: dict[str, Predictions] = {}
         for name, n in sizes.items():
             ids = np.arange(n) + sum(map(len, made.values()))
@@ -98,15 +98,15 @@ def speed_here(ctx: StudyContext, samples: float) -> Speed:
                 made[name] = Predictions.from_logits(3 * rng.standard_normal((n, classes)), ids % classes, ids)
         return made
 
-    target, retrain, *others = (answers() for _ in range(2 + study.references))
+    target, retrain, *others = (predictions() for _ in range(2 + study.references))
     attacks, bootstrap = study.audit_attacks, study.bootstrap
-    judging = _seconds(lambda: evaluate(target, retrain, others, attacks=attacks, bootstrap=bootstrap, floor=False))
+    evaluation = _seconds(lambda: evaluate(target, retrain, others, attacks=attacks, bootstrap=bootstrap, floor=False))
     floor = _seconds(lambda: noise_floor(retrain, others, attacks=attacks)) if len(others) > 1 else 0.0
-    return Speed(samples, judging, floor)
+    return Speed(samples, evaluation, floor)
 
 
 def seconds_left(plan: StudyPlan, done: set[str], speed: Speed, workers: int = 1) -> float:
-    """What the tasks that are not done take, each worker with the full speed."""
+    """Return the time for the tasks that are not done, each worker at full speed."""
     return sum(speed.seconds(task) for task in plan.tasks.values() if task.id not in done) / workers
 
 

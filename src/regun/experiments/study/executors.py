@@ -1,41 +1,48 @@
-"""Where tasks run on this machine: in this process, or in worker processes. A Ray cluster is in on_ray."""
+"""Where tasks run on this machine: in this process, or in worker processes. `ray_executor` is for a Ray cluster."""
 
 import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
 from regun.errors import RegunError
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.worker import do_task, payload, serve
+from regun.experiments.study.events import (
+    OnTaskEvent,
+    TaskFailed,
+    TaskFinished,
+    TaskRestarted,
+    TaskStarted,
+    event_from_json,
+)
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.worker import READY, do_task, payload, serve
 
-Events = Callable[[Mapping[str, Any]], None]
 ATTEMPTS = 3
-"""How often a task is begun whose worker dies under it."""
+"""How often a task is started whose worker dies."""
 SILENCE = 3600.0
-"""Seconds without a word after which a worker counts as stuck; training speaks several times a second."""
+"""Seconds without an event after which a worker counts as stuck; training sends several per second."""
 
 
 class Executor(Protocol):
-    """`start` a task while `free` is above 0; `wait` for events, among them `finished` with a task's answer."""
+    """`start` tasks while `free` is above 0; `wait` for events, among them how each task ended."""
 
     @property
     def free(self) -> int: ...
     def start(self, task_id: str) -> None: ...
-    def wait(self, seconds: float, listen: Events) -> None: ...
+    def wait(self, seconds: float, on_event: OnTaskEvent) -> None: ...
     def close(self) -> None: ...
 
 
 class InProcess:
-    """One task after the other, here."""
+    """One task after the other, in this process."""
 
-    def __init__(self, ctx: StudyContext) -> None:
-        self.ctx = ctx
+    def __init__(self, opened: OpenStudy) -> None:
+        self.opened = opened
         self.waiting: list[str] = []
 
     @property
@@ -45,11 +52,11 @@ class InProcess:
     def start(self, task_id: str) -> None:
         self.waiting.append(task_id)
 
-    def wait(self, seconds: float, listen: Events) -> None:
+    def wait(self, seconds: float, on_event: OnTaskEvent) -> None:
         while self.waiting:
             task_id = self.waiting.pop()
-            listen({"event": "started", "task": task_id})
-            listen(do_task(self.ctx, task_id, lambda e, t=task_id: listen({**e, "task": t})))
+            on_event(TaskStarted(task=task_id))
+            on_event(do_task(self.opened, task_id, on_event))
 
     def close(self) -> None:
         self.waiting.clear()
@@ -61,17 +68,17 @@ class _Worker:
     connection: Connection
     task: str = ""
     ready: bool = False
-    heard: float = field(default_factory=time.monotonic)
+    last_event: float = field(default_factory=time.monotonic)
 
 
 class Processes:
-    """Worker processes of this machine, each with its share of threads; one that dies, hangs or babbles is replaced."""
+    """Worker processes, each with its share of threads; one that dies, hangs or sends nonsense is replaced."""
 
-    def __init__(self, ctx: StudyContext, workers: int, threads: int | None = None, silence: float = SILENCE) -> None:
+    def __init__(self, opened: OpenStudy, workers: int, threads: int | None = None, silence: float = SILENCE) -> None:
         if workers < 1:
-            raise RegunError(f"the number of workers is {workers}; give at least 1.")
+            raise RegunError(f"workers is {workers}; give at least 1.")
         share = threads or max(1, (os.cpu_count() or 1) // workers)
-        self.text, self.silence = payload(ctx.study, ctx.place, share), silence
+        self.text, self.silence = payload(opened.ctx, share), silence
         self.context = multiprocessing.get_context("spawn")
         self.workers = [self._worker() for _ in range(workers)]
         self.attempts: dict[str, int] = {}
@@ -85,25 +92,23 @@ class Processes:
         worker.task = task_id
         self.attempts[task_id] = self.attempts.get(task_id, 0) + 1
         if worker.ready:
-            self._give(worker)
+            self._send_task(worker)
 
-    def wait(self, seconds: float, listen: Events) -> None:
+    def wait(self, seconds: float, on_event: OnTaskEvent) -> None:
         by_connection = {worker.connection: worker for worker in self.workers}
         for connection in wait(list(by_connection), timeout=seconds):
             worker = by_connection[connection]  # type: ignore[index]
             try:
-                event = json.loads(worker.connection.recv_bytes())
-                worker.heard = time.monotonic()
-                self._heard(worker, event, listen)
+                self._receive(worker, json.loads(worker.connection.recv_bytes()), on_event)
             except (EOFError, OSError):
-                self._lost(worker, listen, "")
+                self._replace(worker, on_event, "")
             except (ValueError, TypeError, KeyError):
-                self._lost(worker, listen, "its worker answered what nobody understands")
-        for worker in [w for w in self.workers if w.task and time.monotonic() - w.heard > self.silence]:
-            self._lost(worker, listen, f"its worker said nothing for {self.silence / 60:.0f} minutes")
+                self._replace(worker, on_event, "its worker sent an event that does not exist")
+        for worker in [w for w in self.workers if w.task and time.monotonic() - w.last_event > self.silence]:
+            self._replace(worker, on_event, f"its worker sent nothing for {self.silence / 60:.0f} minutes")
 
     def close(self) -> None:
-        """Stop at once: what was being made goes on from its snapshot another time."""
+        """Stop at once; unfinished training continues from its snapshot in the next run."""
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
@@ -117,27 +122,30 @@ class Processes:
         theirs.close()
         return _Worker(process, ours)
 
-    def _give(self, worker: _Worker) -> None:
-        """Hand the worker its task; one that is gone meanwhile shows when it is next waited for."""
-        worker.heard = time.monotonic()
+    def _send_task(self, worker: _Worker) -> None:
+        """Send the worker its task; one that died meanwhile is noticed in the next `wait`."""
+        worker.last_event = time.monotonic()
         try:
             worker.connection.send_bytes(worker.task.encode())
         except OSError:
             return
 
-    def _heard(self, worker: _Worker, event: Mapping[str, Any], listen: Events) -> None:
-        if event["event"] == "ready":
+    def _receive(self, worker: _Worker, message: Mapping[str, Any], on_event: OnTaskEvent) -> None:
+        worker.last_event = time.monotonic()
+        if message["event"] == READY:
             worker.ready = True
             if worker.task:
-                self._give(worker)
+                self._send_task(worker)
             return
-        if event["event"] == "finished":
+        event = event_from_json(message)
+        if isinstance(event, TaskFinished | TaskFailed):
             worker.task = ""
-        listen(event)
+        on_event(event)
 
-    def _lost(self, worker: _Worker, listen: Events, fault: str) -> None:
-        """Replace a worker; its task begins again there, unless it has killed too many."""
-        worker.process.kill() if fault else None
+    def _replace(self, worker: _Worker, on_event: OnTaskEvent, fault: str) -> None:
+        """Replace a worker; its task starts again there, unless it has been started too often."""
+        if fault:
+            worker.process.kill()
         worker.process.join()
         worker.connection.close()
         task, code = worker.task, worker.process.exitcode
@@ -149,9 +157,8 @@ class Processes:
         if not task:
             return
         if self.attempts[task] >= ATTEMPTS:
-            why = f"{reason}, {ATTEMPTS} times in all (out of memory?)"
-            listen({"event": "finished", "task": task, "error": why, "seconds": 0.0})
+            on_event(TaskFailed(task=task, error=f"{reason}, {ATTEMPTS} times in all (out of memory?)"))
             return
-        listen({"event": "lost", "task": task, "reason": f"{reason}; it begins again"})
+        on_event(TaskRestarted(task=task, reason=reason))
         replacement.task = task
         self.attempts[task] += 1

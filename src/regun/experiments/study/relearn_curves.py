@@ -1,54 +1,63 @@
-"""What the relearning checks of a study found: the numbers of every judged model, and curves for the report."""
+"""The relearning checks of a study: the numbers of every audited model, and the curves for the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from regun.auditing.durability import Curve, Relearned, points, relearn_floor, relearned
+from regun.artifacts.relearnings import stored_curve
+from regun.auditing.durability import Curve, Point, Relearned, points, relearn_floor, relearned
 from regun.auditing.floor import NoiseFloor
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.details import RelearnCurves
-from regun.experiments.study.forget_sets import relearn_id
-from regun.experiments.study.tasks import Judge
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.tasks import Evaluate, Model, Relearn
 
 
-class RelearnBook:
-    """The checks of one study, each curve read and each noise floor computed once."""
+@dataclass(frozen=True)
+class RelearnCurves:
+    """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
 
-    def __init__(self, ctx: StudyContext) -> None:
-        self.ctx = ctx
-        self._curves: dict[str, Curve | None] = {}
-        self._floors: dict[tuple[str, ...], NoiseFloor] = {}
+    curves: Mapping[str, tuple[Point, ...]]
+    references: tuple[tuple[Point, ...], ...]
 
-    def found(self, task: Judge) -> Relearned | None:
-        """What the check of a judged model found; None until it and those of its judges are over."""
-        target, judges = self._curve(task, task.model), [self._curve(task, judge) for judge in task.judges]
-        others = [curve for curve in judges if curve is not None]
-        if target is None or len(others) < len(judges):
+
+class RelearnChecks:
+    """The checks of one study; each curve is read and each noise floor computed once."""
+
+    def __init__(self, opened: OpenStudy) -> None:
+        self.ctx = opened.ctx
+        self._tasks = {(task.model, task.forget, task.split): task for task in opened.plan.of_type(Relearn)}
+        self._curves: dict[Relearn, Curve | None] = {}
+        self._floors: dict[tuple[str, tuple[Model, ...]], NoiseFloor] = {}
+
+    def of(self, task: Evaluate) -> Relearned | None:
+        """Return the check of an audited model; None until it and those of the retrained models are done."""
+        target, *retrained = (self._curve(task, model) for model in (task.model, *task.retrained))
+        known = [curve for curve in retrained if curve is not None]
+        if target is None or len(known) < len(retrained):
             return None
-        floor = self._floor(task, others)
-        before = None if task.model == task.judges[0] else self._curve(task, task.base)  # Retrain is not unlearned
-        return relearned(target, others[0], others[1:], floor, before=before)
+        before = None if task.model is task.retrained[0] else self._curve(task, task.base)  # Retrain is not unlearned
+        return relearned(target, known[0], known[1:], self._floor(task, known), before=before)
 
-    def curves(self, tasks: Sequence[Judge]) -> RelearnCurves | None:
-        """The curves of the models that these tasks judge; None without those of Retrain."""
-        found = {task.entry: one.curve for task in tasks if (one := self.found(task)) is not None}
-        if "retrain" not in found:
+    def curves(self, tasks: Sequence[Evaluate]) -> RelearnCurves | None:
+        """Return the curves of the models that these tasks audit; None without those of Retrain."""
+        curves = {task.name: check.curve for task in tasks if (check := self.of(task)) is not None}
+        if "retrain" not in curves:
             return None
-        judges = [c for judge in tasks[0].judges[1:] if (c := self._curve(tasks[0], judge)) is not None]
-        return RelearnCurves(found, tuple(points(curve, _others(judges, curve)) for curve in judges))
+        references = [c for model in tasks[0].retrained[1:] if (c := self._curve(tasks[0], model)) is not None]
+        # a model does not sit in its own denominator
+        shown = [points(curve, [other for other in references if other is not curve]) for curve in references]
+        return RelearnCurves(curves, tuple(shown))
 
-    def _curve(self, task: Judge, model: str) -> Curve | None:
-        name = relearn_id(model, task.forget, task.split)
-        if name not in self._curves:
-            self._curves[name] = self.ctx.curve(name)
-        return self._curves[name]
+    def _curve(self, task: Evaluate, model: Model) -> Curve | None:
+        check = self._tasks.get((model, task.forget, task.split))
+        if check is None:
+            return None
+        if check not in self._curves:
+            artifact = check.result(self.ctx)
+            finite = artifact is not None and "not_finite" not in artifact.info
+            self._curves[check] = stored_curve(artifact) if artifact is not None and finite else None
+        return self._curves[check]
 
-    def _floor(self, task: Judge, judges: list[Curve]) -> NoiseFloor | None:
-        who = (task.forget, *task.judges)
-        if len(judges) > 2 and who not in self._floors:
-            self._floors[who] = relearn_floor(judges[0], judges[1:])
-        return self._floors.get(who)
-
-
-def _others(curves: Sequence[Curve], one: Curve) -> list[Curve]:
-    """All but this one: a model does not sit in its own denominator."""
-    return [curve for curve in curves if curve is not one]
+    def _floor(self, task: Evaluate, retrained: list[Curve]) -> NoiseFloor | None:
+        key = (task.forget, task.retrained)
+        if len(retrained) > 2 and key not in self._floors:
+            self._floors[key] = relearn_floor(retrained[0], retrained[1:])
+        return self._floors.get(key)

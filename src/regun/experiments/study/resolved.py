@@ -3,26 +3,25 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regun.artifacts.setup import default_preset, unlearning_preset
+from regun.artifacts.setup import unlearning_pipeline
 from regun.data.pipelines import PIPELINES
 from regun.experiments.study.spec import Study
-from regun.settings import parse_spec, to_json
+from regun.settings import to_json
 
 MARK = "What the texts above stand for:"
 
 
 def resolved(study: Study) -> dict[str, Any]:
     """What the study's short texts stand for; `methods` holds one block of settings a row and request."""
-    augment = study.augment or default_preset(study.model_spec.name, parse_spec(study.data)[0])
     return {
         "model": {"name": study.model_spec.name, **study.model_spec.describe()["settings"]},
         "recipe": to_json(study.recipe_value),
-        "augment": {"train": augment, "unlearn": unlearning_preset(augment)},
+        "pipeline": {"train": study.pipeline_name, "unlearn": unlearning_pipeline(study.pipeline_name)},
         "tuned_on": study.tuned_on if study.tune else None,
-        "reference_seeds": list(study.reference_seeds()),
+        "reference_seeds": list(study.reference_seeds),
         "methods": {
-            name: {forget: to_json(study.resolve(text, forget)[1]) for forget in study.forget}
-            for name, text in study.entries().items()
+            row.name: {forget: to_json(study.resolve(row.text, forget)[1]) for forget in study.forget}
+            for row in study.rows.values()
         },
     }
 
@@ -43,7 +42,7 @@ def _lines(study: Study) -> Iterator[str]:
     yield MARK
     yield f"model    {_shown(found['model'])}"
     yield f"recipe   {_shown(found['recipe'])}"
-    for when, preset in found["augment"].items():
+    for when, preset in found["pipeline"].items():
         about = f": {PIPELINES[preset].about}" if preset in PIPELINES else ""
         yield f"{when:<8} with the input pipeline {preset}{about}"
     if study.tune:

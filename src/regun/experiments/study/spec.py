@@ -10,7 +10,7 @@ from regun.artifacts.setup import (
     Setup,
     checked_model,
     default_model,
-    default_preset,
+    default_pipeline,
     default_recipe,
     family_of,
     read_budget,
@@ -24,31 +24,44 @@ from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
 from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Indices, Reserve, reserve
+from regun.splits import Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
+from regun.types import Indices
 
 FIRST_REFERENCE = 1001
 """Training seed of the first reference model; the study's own seeds stay below."""
 TUNE_SEED = 100
 """The seed that settings are searched on unless a study names one, or reports this one."""
-AS_BASE = ("optimizer", "momentum", "nesterov", "beta1", "beta2", "weight_decay", "decay", "schedule")
-"""What unlearning takes from base training with `updates = "base"`. Not the rate, which is a method's own, and no
-warm-up, which a trained model does not need."""
+UPDATES_OF_BASE = ("optimizer", "momentum", "nesterov", "beta1", "beta2", "weight_decay", "decay", "schedule")
+"""Settings of base training that unlearning uses with `updates = "base"`: not the learning rate, which belongs to the
+method, and no warm-up, which a trained model does not need."""
 REPEAT_STEP = 10_000
 """How far the unlearning seeds of two repeats are apart; training seeds stay below."""
 
 
 @dataclass(frozen=True)
+class MethodRow:
+    """A method of a study, under the name and title that its row has in tables."""
+
+    name: str
+    """The text up to its first comma; the whole text where that is not unique."""
+    text: str
+    spec: MethodSpec
+    title: str
+    unranked: bool
+
+
+@dataclass(frozen=True)
 class Study:
-    """What to compare; every field but `folder` is a key of the study's file."""
+    """What to compare. Every field but `folder` is a key of the study's file; the properties are its parsed form."""
 
     name: str = setting("study", "short name, for folders and messages")
     title: str = setting("", "a line that says what it is about")
     data: str = setting("digits", "data set, as `name,key=value` (its folder is given when the study runs)")
     model: str = setting("", "model, as `name,key=value`; default by data set")
     recipe: str = setting("", "recipe, as `name,key=value`; default by model")
-    augment: str = setting("", "input pipeline for training; default by model and data")
+    pipeline: str = setting("", "input pipeline for training; default by model and data")
     forget: tuple[str, ...] = setting(("0.1",), "what to forget: fractions or other requests")
     seeds: tuple[int, ...] = setting((0,), "training seeds; each has its own split unless split_seed is set")
     repeats: int = setting(1, "unlearning runs for each training seed, each from a seed of its own", low=1, high=1000)
@@ -57,7 +70,7 @@ class Study:
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
-    beside: tuple[str, ...] = setting((), "further methods, which are judged alike and take no marks from the others")
+    unranked: tuple[str, ...] = setting((), "further methods, which are evaluated alike but not ranked")
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
         "method",
@@ -84,53 +97,63 @@ class Study:
     def __post_init__(self) -> None:
         check(self, "study")
 
-    @property
+    @cached_property
     def family(self) -> str:
-        """Whose search ranges and presets of the paper apply."""
-        return family_of(self._model()[0])
+        """The model family, whose search ranges and presets apply."""
+        return family_of(self._model[0])
 
-    @property
+    @cached_property
     def model_spec(self) -> ModelSpec:
-        return checked_model(*self._model())
+        return checked_model(*self._model)
 
-    @property
+    @cached_property
     def recipe_value(self) -> Recipe:
         return read_recipe(self.recipe or default_recipe(self.model_spec.name))
 
-    @property
+    @cached_property
+    def pipeline_name(self) -> str:
+        """The input pipeline for training."""
+        return self.pipeline or default_pipeline(self.model_spec.name, parse_spec(self.data)[0])
+
+    @cached_property
     def tuning(self) -> "TuneSpec | None":
         return bind(TuneSpec, self.tune, "study.tune") if self.tune else None
 
-    @property
+    @cached_property
     def budget_value(self) -> Budget | None:
         return read_budget(self.budget) if self.budget else None
 
-    def request(self, forget: str) -> ForgetSpec:
-        """Return the parsed forget set; a file of ids is read from the study's folder."""
-        return ForgetSpec.parse(forget, self.folder)
+    @cached_property
+    def requests(self) -> dict[str, ForgetSpec]:
+        """What to forget, by the text of the study; a file of ids is read from the study's folder."""
+        return {text: ForgetSpec.parse(text, self.folder) for text in self.forget}
 
-    @property
+    @cached_property
+    def method_specs(self) -> dict[str, MethodSpec]:
+        """All methods, by the text of the study; a Python file is looked for in the study's folder."""
+        return {text: MethodSpec.parse(text, self.folder) for text in self.compared}
+
+    @cached_property
     def audit_attacks(self) -> tuple[str, ...] | None:
         """The attacks of every audit: the built-in ones that can run, then the study's own; None for the former."""
         if not self.attacks:
             return None
         able = [a.name for a in ATTACKS.values() if a.references <= self.references and (self.val or not a.population)]
-        return (*able, *(self._found(text) for text in self.attacks))
+        return (*able, *(self._in_folder(text) for text in self.attacks))
 
-    @property
+    @cached_property
     def audit_metrics(self) -> tuple[str, ...]:
-        """The metrics that every audit has beside the built-in ones."""
-        return tuple(self._found(text) for text in self.metrics if text not in METRICS)
+        """The metrics of every audit besides the built-in ones."""
+        return tuple(self._in_folder(text) for text in self.metrics if text not in METRICS)
 
     def columns(self, measured: Iterable[str]) -> list[str]:
-        """Numbers that the study itself asks to see: those it names, its own metrics, the AUCs of its own attacks."""
-        own = [name for name in measured if name not in METRICS]
-        if "relearn_rmia_auc" in own:
-            own.remove("relearn_smia_auc")  # the weaker attack on the same
-        of_attacks = [
-            name for name in own if name.endswith(("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val"))
-        ]
-        return [*(name for name in self.metrics if name in METRICS), *(name for name in own if name not in of_attacks)]
+        """Return the further columns of the study: metrics that it names, its own metrics, AUCs of its own attacks."""
+        custom = [name for name in measured if name not in METRICS]
+        if "relearn_rmia_auc" in custom:
+            custom.remove("relearn_smia_auc")  # the weaker attack on the same
+        details = ("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val")
+        named = [name for name in self.metrics if name in METRICS]
+        return named + [name for name in custom if not name.endswith(details)]
 
     @property
     def tuned_on(self) -> int:
@@ -140,109 +163,106 @@ class Study:
         return next(seed for seed in count(TUNE_SEED) if seed not in self.seeds)
 
     def unlearning_seed(self, seed: int, repeat: int) -> int:
-        """The seed of an unlearning run; the first one of a training seed has that seed itself."""
+        """Return the seed of an unlearning run; the first run of a training seed has that seed itself."""
         return seed + REPEAT_STEP * repeat
 
     def reserve(self, labels: Indices, split: int) -> Reserve:
-        """What is set aside before any training, by the split's seed."""
+        """Return what is set aside before any training, by the split's seed."""
         return reserve(labels, split, heldout=self.heldout, val=self.val, stratified=self.stratified)
 
     def split_of(self, seed: int) -> int:
-        """The split seed that goes with a training seed."""
+        """Return the split seed that goes with a training seed."""
         return seed if self.split_seed is None else self.split_seed
 
+    @property
     def reference_seeds(self) -> tuple[int, ...]:
         """Training seeds of the references: the same for all seeds, so that a fixed split shares its references."""
         return tuple(FIRST_REFERENCE + n for n in range(self.references))
 
     def data_spec(self, data_dir: str | None) -> DataSpec:
-        """The data set; `data_dir` is the folder of those that have files."""
+        """Return the data set; `data_dir` is the folder of those that have files."""
         return read_data(self.data, data_dir, self.folder)
 
     def setup(self, split: int, data_dir: str | None) -> Setup:
-        """Data, model and one split; `data_dir` is the folder of the data sets."""
-        model, data = self.model_spec, self.data_spec(data_dir)
+        """Return data, model and one split; `data_dir` is the folder of the data sets."""
         return Setup(
-            data=data,
-            model=model,
+            data=self.data_spec(data_dir),
+            model=self.model_spec,
             recipe=self.recipe_value,
-            preset=self.augment or default_preset(model.name, data.name),
+            pipeline=self.pipeline_name,
             split_seed=split,
             heldout=self.heldout,
             val=self.val,
             stratified=self.stratified,
         )
 
-    def resolve(self, text: str, forget: str, more: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
-        """A method of the study with its settings for one request; `more`, tuned ones, win over all others."""
-        blocks, spec = self.settings.get(forget, {}), self.spec(text)
-        block = {**self._as_base(spec), **blocks.get(spec.label, {}), **blocks.get(text, {})}
+    def resolve(self, text: str, forget: str, searched: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
+        """Return a method of the study and its settings for one request; `searched` settings win over all others."""
+        blocks, spec = self.settings.get(forget, {}), self.method_specs[text]
+        block = {**self._updates_of_base(spec), **blocks.get(spec.label, {}), **blocks.get(text, {})}
         config = spec.configure(self.family, self.recipe_value if spec.method.from_scratch else None, block)
-        return spec.method, bind(spec.method.config, more, spec.method.name, config) if more else config
+        return spec.method, bind(spec.method.config, searched, spec.method.name, config) if searched else config
 
-    def spec(self, text: str) -> MethodSpec:
-        """A method's text, parsed; its Python file, if it is one, is looked for in the study's folder."""
-        return MethodSpec.parse(text, self.folder)
-
-    def _as_base(self, spec: MethodSpec) -> dict[str, Any]:
-        """Settings that a method takes from base training: those of all methods that it has not made its own."""
+    def _updates_of_base(self, spec: MethodSpec) -> dict[str, Any]:
+        """Return the settings of base training that the method takes over: those whose default it has not changed."""
         method = spec.method
         if self.updates == "method" or method.from_scratch:  # which has a recipe anyway
             return {}
-        usual = {one.name: one.default for one in fields(Updates) if one.name in AS_BASE}
+        usual = {one.name: one.default for one in fields(Updates) if one.name in UPDATES_OF_BASE}
         own = {one.name: one.default for one in fields(method.config) if one.name in usual}
-        recipe, chosen = to_json(self.recipe_value), method.presets.get(spec.preset or "", {})
-        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in chosen}
+        recipe, preset = to_json(self.recipe_value), method.presets.get(spec.preset or "", {})
+        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in preset}
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Every method, those beside the others last."""
-        return self.methods + self.beside
-
-    def entries(self) -> dict[str, str]:
-        """Unique row names to method texts: the text up to its first comma where that is enough."""
-        shorts = [self.spec(text).label for text in self.compared]
-        taken = {s for s in shorts if shorts.count(s) > 1} | {"retrain"}
-        return {text if s in taken else s: text for s, text in zip(shorts, self.compared, strict=True)}
-
-    def title_of(self, name: str) -> str:
-        """The row's title: the study's own, or the method's; what tells two rows of one method apart is added."""
-        return self._titles[name]
+        """The texts of all methods, unranked ones last."""
+        return self.methods + self.unranked
 
     @cached_property
-    def _titles(self) -> dict[str, str]:
-        texts = self.entries()
-        plain = {n: self.spec(text).title for n, text in texts.items()}
-        several = {title for title in plain.values() if list(plain.values()).count(title) > 1}
-        rest = {n: text.partition("@")[2] or text.partition(",")[2] for n, text in texts.items()}
-        told = {n: f"{plain[n]} ({rest[n].replace(',', ', ')})" for n in texts if plain[n] in several and rest[n]}
-        return {"retrain": "Retrain", "base": "Base", **plain, **told, **self.titles}
+    def rows(self) -> dict[str, MethodRow]:
+        """The methods by row name. Titles are the study's own or the method's, made unique by preset or settings."""
+        specs = self.method_specs.values()
+        labels, plain = [spec.label for spec in specs], [spec.title for spec in specs]
+        rows: dict[str, MethodRow] = {}
+        for (text, spec), title in zip(self.method_specs.items(), plain, strict=True):
+            name = text if labels.count(spec.label) > 1 or spec.label == "retrain" else spec.label
+            details = text.partition("@")[2] or text.partition(",")[2]
+            longer = f"{title} ({details.replace(',', ', ')})" if plain.count(title) > 1 and details else title
+            rows[name] = MethodRow(name, text, spec, self.titles.get(name, longer), text in self.unranked)
+        return rows
+
+    def title_of(self, name: str) -> str:
+        """Return the title of a row, `retrain` and `base` included."""
+        if name in self.rows:
+            return self.rows[name].title
+        return self.titles.get(name, {"retrain": "Retrain", "base": "Base"}[name])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values from which `from_json` makes the same study elsewhere, in another process say."""
+        """Return plain values from which `from_json` makes the same study in another process."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Study":
         return bind(cls, value, "study")
 
+    @cached_property
     def _model(self) -> tuple[str, dict[str, str]]:
-        return parse_spec(self._found(self.model) or default_model(parse_spec(self.data)[0]))
+        return parse_spec(self._in_folder(self.model) or default_model(parse_spec(self.data)[0]))
 
-    def code(self) -> tuple[str, ...]:
-        """Code of the user's that the study names, and that models of the store may therefore be built with."""
-        named = [self._model()[0], *(self.spec(text).location for text in self.compared)]
-        return tuple(name for name in named if is_code(name))
+    def user_code(self) -> tuple[str, ...]:
+        """Return the user's code that the study names; models of the store may be built with it."""
+        methods = [spec.location for spec in self.method_specs.values()]
+        return tuple(name for name in (self._model[0], *methods) if is_code(name))
 
-    def _found(self, text: str) -> str:
-        """Text whose Python file, if it names one, is looked for in the study's folder."""
+    def _in_folder(self, text: str) -> str:
+        """Return the text with its Python file, if it names one, looked for in the study's folder."""
         name, comma, rest = text.partition(",")
         return f"{in_folder(name, self.folder)}{comma}{rest}"
 
 
 @dataclass(frozen=True)
 class TuneSpec:
-    """How a study tunes its methods: once for each request, on the first seed, frozen for all seeds."""
+    """How a study tunes its methods: once for each request, on one seed, for all seeds."""
 
     trials: int = setting(20, "settings tried for each method, the default among them", low=1)
     objective: str = setting("gap", "what makes settings good", choices=("gap", "reference"))
@@ -253,7 +273,7 @@ class TuneSpec:
 
 
 def merged(under: Blocks, over: Blocks) -> Blocks:
-    """Blocks of settings, single settings of `over` winning."""
+    """Return both blocks of settings; where both have a setting, `over` wins."""
     return {
         request: {
             method: {**under.get(request, {}).get(method, {}), **over.get(request, {}).get(method, {})}

@@ -1,36 +1,46 @@
-"""The kinds of tasks of a study: what each makes, whether that can be told yet, and making it.
+"""The tasks of a study. Each knows the tasks it needs, the artifacts it makes, and how to make them.
 
-Whatever a task needs is taken from the store by its content, so any process that can read the store can do any task.
+Tasks refer to each other and read from the context; neither knows the plan or what runs them. All that a task needs
+comes from the store by its content key, so any process that can read the store can do any task. A new kind of task
+(models trained in advance for many requests, say) is a class here and a line in `plan.py`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regun.artifacts import Artifact
-from regun.artifacts.audits import Audit, audit_model, audited_parts, cached_predictions, floor_of, predictions_inputs
+from regun.artifacts.audits import (
+    Auditing,
+    audit_model,
+    audited_parts,
+    cached_predictions,
+    model_before,
+    predictions_inputs,
+    stored_noise_floor,
+)
 from regun.artifacts.relearnings import Relearning, relearn_model
-from regun.artifacts.selection import early_trainings, select, selection_inputs
+from regun.artifacts.selection import early_trainings, resolved_ids, select, selection_inputs
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.errors import NotFiniteError, RegunError
-from regun.experiments.search import Search, Space, Trial, search
-from regun.methods import Work
-from regun.training.job import Callbacks, Epoch, Progress
+from regun.experiments.search import Search, SearchResult, Space, Trial, search
+from regun.experiments.study.context import StudyContext
+from regun.experiments.study.events import OnTaskEvent, TrialDone, training_callbacks
+from regun.experiments.study.spec import MethodRow
+from regun.methods import Work, get_method
+from regun.splits import Splits
 
-if TYPE_CHECKING:
-    from regun.experiments.study.context import StudyContext
-
-Tell = Callable[[Mapping[str, Any]], None]
-"""Receives what happens while a task is done: resumed, step, epoch, trial."""
-Makes = list[tuple[str, Mapping[str, Any]]]
-"""Kinds and inputs of artifacts."""
+Inputs = tuple[str, Mapping[str, Any]]
+"""The kind of an artifact, and what decides it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+class NotMadeError(RegunError):
+    """Something that a task needs is not in the store yet."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task(ABC):
     """One thing to make. Its id says all that decides it within the study, so equal needs meet in one task."""
 
@@ -40,276 +50,360 @@ class Task(ABC):
     split: int
     seed: int
     forget: str = ""
-    needs: tuple[str, ...] = ()
+    selection: "Select | None" = None
+    """The task that finds the examples to forget, where models decide which they are."""
     work: Work | None = None
 
+    @property
     @abstractmethod
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        """The artifacts it makes; None while something that decides them is missing."""
+    def needs(self) -> "tuple[Task, ...]":
+        """The tasks that must be done before this one."""
 
     @abstractmethod
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        """Make them, or find them: the key, or why a diverged model has no answers to look at."""
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        """Return the artifacts it makes; raise `NotMadeError` while something that decides them is missing."""
+
+    @abstractmethod
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        """Make its artifacts, unless they are in the store."""
+
+    def keys(self, ctx: StudyContext) -> list[tuple[str, str]] | None:
+        """Return kind and key of each artifact, computed once; None while something that decides them is missing."""
+        if self.id not in ctx.keys:
+            try:
+                ctx.keys[self.id] = [(kind, ctx.store.key(kind, inputs)) for kind, inputs in self.makes(ctx)]
+            except RegunError:  # what cannot even be set up fails with its own message when the task runs
+                return None
+        return ctx.keys[self.id]
+
+    def done(self, ctx: StudyContext) -> bool:
+        """Return True if the store has every artifact of the task."""
+        keys = self.keys(ctx)
+        return keys is not None and all(ctx.store.has(*key) for key in keys)
+
+    def result(self, ctx: StudyContext) -> Artifact | None:
+        """Return the (first) artifact of the task, or None if it is not in the store."""
+        if self.id not in ctx.artifacts:
+            keys = self.keys(ctx)
+            if keys is None or not ctx.store.has(*keys[0]):
+                return None
+            ctx.artifacts[self.id] = ctx.store.load(*keys[0])
+        return ctx.artifacts[self.id]
+
+    def artifact(self, ctx: StudyContext) -> Artifact:
+        """Return the (first) artifact of the task; raise `NotMadeError` if it is not in the store."""
+        result = self.result(ctx)
+        if result is None:
+            raise NotMadeError(f"{self.label} is not in the store {ctx.store.root}; run the study first.")
+        return result
+
+    def splits(self, ctx: StudyContext) -> Splits:
+        """Return the examples to forget, to retain and to audit with."""
+        spec = resolved_ids(self.selection.artifact(ctx)) if self.selection else ctx.study.requests[self.forget]
+        return ctx.splits(self.split, self.forget, spec)
+
+    def __repr__(self) -> str:
+        return f"<{self.id}>"
+
+    def _with_selection(self, *tasks: "Task") -> "tuple[Task, ...]":
+        return tasks if self.selection is None else (*tasks, self.selection)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Train(Task):
-    """A base model (nothing to forget), a retrained one, or a reference."""
+    """A base model (nothing to forget), a retrained model, or a reference."""
 
     kind = "train"
     role: str
 
-    def run(self, ctx: StudyContext) -> Training:
-        kept = ctx.splits(self.split, self.forget).retain if self.forget else ctx.reserve(self.split).base
-        return replace(ctx.base_training(self.split), trained_on=kept, seed=self.seed)
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self._with_selection()
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        return [("model", self.run(ctx).inputs(ctx.device))]
+    def training(self, ctx: StudyContext) -> Training:
+        base = ctx.base_training(self.split)
+        return replace(base, trained_on=self.splits(ctx).retain if self.forget else base.trained_on, seed=self.seed)
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        about = {"role": self.role, "without": self.forget or None, **ctx.about(self)}
-        return train_model(self.run(ctx), ctx.store, ctx.device, about=about, watch=_watch(tell)).key
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("model", self.training(ctx).inputs(ctx.device))]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        about = {"role": self.role, "without": self.forget or None, **ctx.setup(self.split).about()}
+        callbacks = training_callbacks(self.id, emit)
+        train_model(self.training(ctx), ctx.store, ctx.device, about=about, watch=callbacks)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainEarly(Task):
     """A short training, whose loss says how hard an example is."""
 
     kind = "train"
     number: int
 
-    def run(self, ctx: StudyContext) -> Training:
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return ()
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("model", self._training(ctx).inputs(ctx.device))]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        about = {"role": "early", **ctx.setup(self.split).about()}
+        callbacks = training_callbacks(self.id, emit)
+        train_model(self._training(ctx), ctx.store, ctx.device, about=about, watch=callbacks)
+
+    def _training(self, ctx: StudyContext) -> Training:
         return early_trainings(ctx.base_training(self.split))[self.number]
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        return [("model", self.run(ctx).inputs(ctx.device))]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        about = {"role": "early", **ctx.about(self)}
-        return train_model(self.run(ctx), ctx.store, ctx.device, about=about, watch=_watch(tell)).key
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Select(Task):
-    """The ids of a request that models answer, once for each split."""
+    """The ids of the examples to forget, where models decide which they are: once for each split."""
 
     kind = "select"
-    models: tuple[str, ...]
+    models: tuple[Train | TrainEarly, ...]
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        models, asked = ctx.models(self.models), ctx.study.request(self.forget)
-        if models is None or not asked.needs_model:
-            return None
-        return [("selection", selection_inputs(asked, models, ctx.data, ctx.reserve(self.split)))]
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self.models
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        models, asked = ctx.models(self.models), ctx.study.request(self.forget)
-        if models is None or not asked.needs_model:
-            raise _waits(self, ctx, "models that are not")
-        reserved = ctx.reserve(self.split)
-        select(asked, models, ctx.data, reserved, ctx.store, ctx.device)
-        return ctx.store.key("selection", selection_inputs(asked, models, ctx.data, reserved))
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        models = [model.artifact(ctx) for model in self.models]
+        return [
+            ("selection", selection_inputs(ctx.study.requests[self.forget], models, ctx.data, ctx.reserve(self.split)))
+        ]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        models = [model.artifact(ctx) for model in self.models]
+        spec, reserved = ctx.study.requests[self.forget], ctx.reserve(self.split)
+        select(spec, models, ctx.data, reserved, ctx.store, ctx.device)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tune(Task):
-    """The search for a method's settings: once for each request, on one seed, frozen for all."""
+    """The search for a method's settings: once for each request, on one seed, used for all seeds."""
 
     kind = "tune"
-    entry: str
-    models: tuple[str, ...]
-    """The base and, where the objective needs them, Retrain and the references."""
+    row: MethodRow
+    base: Train
+    retrained: tuple[Train, ...]
+    """Retrain and the references, where the objective compares with them."""
     trials: int
 
-    def run(self, ctx: StudyContext) -> Search | None:
-        """The search, once the models it looks at are there."""
-        how, models = ctx.study.tuning, ctx.models(self.models)
-        if how is None or models is None:
-            return None
-        run = ctx.unlearning(self.entry, self.split, self.forget, models[0], seed=self.seed)
-        fixed = tuple(ctx.study.spec(ctx.study.entries()[self.entry]).settings)
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self._with_selection(self.base, *self.retrained)
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("tuning", self._search(ctx).inputs())]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        def on_trial(trial: Trial) -> None:
+            emit(TrialDone(task=self.id, number=trial.number, trials=self.trials, score=trial.score))
+
+        about, callbacks = ctx.setup(self.split).about(), training_callbacks(self.id, emit)
+        search(self._search(ctx), ctx.store, ctx.device, about=about, watch=callbacks, on_trial=on_trial)
+
+    def found(self, ctx: StudyContext) -> SearchResult:
+        """Return the finished search; raise `NotMadeError` until it is."""
+        return SearchResult.from_json(self.artifact(ctx).info["tuned"])
+
+    def _search(self, ctx: StudyContext) -> Search:
+        tuning = ctx.study.tuning
+        assert tuning is not None
+        run = _unlearning(ctx, self, self.row, self.base, {}, self.seed)
+        retrain, *references = [model.artifact(ctx) for model in self.retrained] or [None]
         return Search(
             run=run,
-            space=Space.of(run.method, run.config, ctx.study.family, fixed),
-            objective=how.objective,
-            trials=how.trials,
-            seed=how.seed,
-            retrain=models[1] if len(models) > 1 else None,
-            references=tuple(models[2:]),
-            fixed=fixed,
+            space=Space.of(run.method, run.config, ctx.study.family, tuple(self.row.spec.settings)),
+            objective=tuning.objective,
+            trials=tuning.trials,
+            seed=tuning.seed,
+            retrain=retrain,
+            references=tuple(model for model in references if model is not None),
+            fixed=tuple(self.row.spec.settings),
         )
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        found = self.run(ctx)
-        return None if found is None else [("tuning", found.inputs())]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        found = self.run(ctx)
-        if found is None:
-            raise _waits(self, ctx, "models that are not")
-
-        def trial(done: Trial) -> None:
-            tell({"event": "trial", "number": done.number, "trials": found.wanted, "score": done.score})
-
-        search(found, ctx.store, ctx.device, about=ctx.about(self), watch=_watch(tell), on_trial=trial)
-        return found.key()
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Unlearn(Task):
     """One method on one request, from one unlearning seed."""
 
     kind = "unlearn"
-    entry: str
+    row: MethodRow
     repeat: int
-    base: str
-    search: str = ""
-    """The task that searches its settings, if any does."""
+    base: Train
+    tune: Tune | None = None
+    """The search for its settings, if there is one."""
 
-    def run(self, ctx: StudyContext) -> Unlearning | None:
-        base, values = ctx.model(self.base), ctx.searched(self.search)
-        if base is None or values is None:
-            return None
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self._with_selection(self.base, *((self.tune,) if self.tune else ()))
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("model", self._run(ctx).inputs())]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        run, setup = self._run(ctx), ctx.setup(self.split)
+        more = {"request": self.forget, "repeat": self.repeat, "split_digest": run.splits.digest}
+        callbacks = training_callbacks(self.id, emit)
+        unlearn_model(run, ctx.store, ctx.device, about={**setup.about(), **more}, watch=callbacks)
+
+    def _run(self, ctx: StudyContext) -> Unlearning:
+        values = self.tune.found(ctx).best_values if self.tune else {}
         seed = ctx.study.unlearning_seed(self.seed, self.repeat)
-        return ctx.unlearning(self.entry, self.split, self.forget, base, values, seed)
-
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        found = self.run(ctx)
-        return None if found is None else [("model", found.inputs())]
-
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        found = self.run(ctx)
-        if found is None:
-            raise _waits(self, ctx, "a model or settings that are not")
-        about = {**ctx.about(self), "request": self.forget, "repeat": self.repeat, "split_digest": found.splits.digest}
-        return unlearn_model(found, ctx.store, ctx.device, about=about, watch=_watch(tell)).key
+        return _unlearning(ctx, self, self.row, self.base, values, seed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer(Task):
-    """What a model says about every split, once."""
+Model = Train | Unlearn
 
-    kind = "signals"
-    model: str
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        model = ctx.model(self.model)
-        if model is None:
-            return None
-        parts = audited_parts(ctx.data, ctx.splits(self.split, self.forget)).values()
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Predict(Task):
+    """The predictions of a model on every split."""
+
+    kind = "predict"
+    model: Model
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self._with_selection(self.model)
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        model = self.model.artifact(ctx)
+        parts = audited_parts(ctx.data, self.splits(ctx)).values()
         return [("signals", predictions_inputs(model, *part)) for part in parts]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        model, faults = ctx.needed(self.model), list[str]()
-        for examples, indices in audited_parts(ctx.data, ctx.splits(self.split, self.forget)).values():
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        model, errors = self.model.artifact(ctx), list[NotFiniteError]()
+        for examples, indices in audited_parts(ctx.data, self.splits(ctx)).values():
             try:
                 cached_predictions(model, examples, indices, ctx.store, ctx.device)
-            except NotFiniteError as fault:  # kept as such, split by split
-                faults.append(str(fault))
-        return _told(model, faults[0]) if faults else model.key
+            except NotFiniteError as error:  # stored as such, split by split
+                errors.append(error)
+        if errors:
+            _check_unlearned(model, errors[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MeasureFloor(Task):
-    """How far Retrain and the references are from each other."""
+    """The noise floor: how far Retrain and the references are from each other."""
 
     kind = "floor"
-    judges: tuple[str, ...]
-    """Retrain and the references."""
+    retrained: tuple[Train, ...]
+    """Retrain, then the references."""
+    predictions: tuple[Predict, ...]
 
-    def run(self, ctx: StudyContext) -> Audit | None:
-        return ctx.audit(self, self.judges[0], self.judges)
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self.predictions
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        found = self.run(ctx)
-        return None if found is None else [("floor", found.floor_inputs())]
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("floor", self._audit(ctx).floor_inputs())]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        found = self.run(ctx)
-        if found is None:
-            raise _waits(self, ctx, "models that are not")
-        floor_of(found, ctx.store, ctx.device)
-        return ctx.store.key("floor", found.floor_inputs())
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        stored_noise_floor(self._audit(ctx), ctx.store, ctx.device)
+
+    def _audit(self, ctx: StudyContext) -> Auditing:
+        return _audit(ctx, self, self.retrained[0], self.retrained)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judge(Task):
-    """The evaluation of one model next to Retrain and the references."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Evaluate(Task):
+    """The audit of one model against Retrain and the references."""
 
     kind = "evaluate"
-    entry: str
+    name: str
+    """The name of its row: `retrain`, `base` or a method of the study."""
     repeat: int
-    model: str
-    base: str
+    model: Model
+    base: Train
     """The model before unlearning."""
-    judges: tuple[str, ...]
+    retrained: tuple[Train, ...]
+    """Retrain, then the references."""
+    predictions: tuple[Predict, ...]
+    floor: MeasureFloor | None
 
-    def run(self, ctx: StudyContext) -> Audit | None:
-        return ctx.audit(self, self.model, self.judges)
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return (*self.predictions, *((self.floor,) if self.floor else ()))
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        found = self.run(ctx)
-        return None if found is None else [("evaluation", found.inputs())]
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("evaluation", _audit(ctx, self, self.model, self.retrained).inputs())]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        found = self.run(ctx)
-        if found is None:
-            raise _waits(self, ctx, "models that are not")
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        audit = _audit(ctx, self, self.model, self.retrained)
         try:
-            audit_model(found, ctx.store, ctx.device)
-        except NotFiniteError as fault:
-            return _told(found.target, str(fault))
-        return ctx.store.key("evaluation", found.inputs())
+            audit_model(audit, ctx.store, ctx.device)
+        except NotFiniteError as error:
+            _check_unlearned(audit.target, error)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Relearn(Task):
-    """What comes back in one model when it goes on training on the retain set."""
+    """The relearning check of one model: what comes back when it continues training on the retain set."""
 
     kind = "relearn"
-    model: str
-    base: str
+    model: Model
+    base: Train
 
-    def run(self, ctx: StudyContext) -> Relearning | None:
-        return ctx.relearning(self, self.model, self.base)
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return tuple(dict.fromkeys(self._with_selection(self.model, self.base)))
 
-    def makes(self, ctx: StudyContext) -> Makes | None:
-        found = self.run(ctx)
-        return None if found is None else [("relearned", found.inputs())]
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("relearned", self._run(ctx).inputs())]
 
-    def do(self, ctx: StudyContext, tell: Tell) -> str:
-        found = self.run(ctx)
-        if found is None:
-            raise _waits(self, ctx, "models that are not")
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        run = self._run(ctx)
         try:
-            relearn_model(found, ctx.store, ctx.device, _watch(tell))
-        except NotFiniteError as fault:
-            return _told(found.target, str(fault))
-        return ctx.store.key("relearned", found.inputs())
+            relearn_model(run, ctx.store, ctx.device, training_callbacks(self.id, emit))
+        except NotFiniteError as error:
+            _check_unlearned(run.target, error)
+
+    def _run(self, ctx: StudyContext) -> Relearning:
+        data = ctx.data_for(get_method("finetune"))
+        return Relearning.of(self.model.artifact(ctx), data, self.splits(ctx), self.base.artifact(ctx))
 
 
-KINDS: tuple[type[Task], ...] = (Train, Select, Tune, Unlearn, Answer, MeasureFloor, Judge, Relearn)
+KINDS = tuple(dict.fromkeys(
+    task.kind for task in (Train, Select, Tune, Unlearn, Predict, MeasureFloor, Evaluate, Relearn)
+))  # fmt: skip
 
 
-def _told(model: Artifact, fault: str) -> str:
-    """A method may ruin a model, which is its result; a trained model without finite answers is an error."""
+def _unlearning(
+    ctx: StudyContext, task: Task, row: MethodRow, base: Train, values: Mapping[str, Any], seed: int
+) -> Unlearning:
+    """Return the run of a row's method on the request of a task, with searched settings `values` over its own."""
+    method, config = ctx.study.resolve(row.text, task.forget, values)
+    return Unlearning(
+        base=base.artifact(ctx),
+        data=ctx.data_for(method),
+        splits=task.splits(ctx),
+        method=method,
+        config=config,
+        seed=seed,
+        budget=ctx.study.budget_value,
+    )
+
+
+def _audit(ctx: StudyContext, task: Task, model: Model, retrained: tuple[Train, ...]) -> Auditing:
+    study, splits, target = ctx.study, task.splits(ctx), model.artifact(ctx)
+    retrain, *references = [one.artifact(ctx) for one in retrained]
+    return Auditing(
+        target=target,
+        data=ctx.data,
+        splits=splits,
+        before=model_before(target, splits, ctx.store),
+        retrain=retrain,
+        references=tuple(references),
+        attacks=study.audit_attacks,
+        metrics=study.audit_metrics,
+        bootstrap=study.bootstrap,
+    )
+
+
+def _check_unlearned(model: Artifact, error: NotFiniteError) -> None:
+    """Raise the error unless a method made the model: a method may ruin a model, and that is its result."""
     if "method" not in model.info:
-        raise NotFiniteError(fault)
-    return f"no finite answers: {fault}"
-
-
-def _waits(task: Task, ctx: StudyContext, what: str) -> RegunError:
-    return RegunError(f"{task.label} waits for {what} in the store {ctx.store.root}; make them first.")
-
-
-def _watch(tell: Tell) -> Callbacks:
-    def epoch(done: Epoch, model: Any) -> None:
-        tell({"event": "epoch", **vars(done)})
-
-    def progress(p: Progress) -> None:
-        tell({"event": "step", **vars(p)})
-
-    def resume(epoch: int, step: int) -> None:
-        tell({"event": "resumed", "epoch": epoch + 1, "step": step + 1})
-
-    return Callbacks(epoch, progress, resume)
+        raise error

@@ -1,4 +1,4 @@
-"""Where the numbers of a running study go: a file of JSON lines always, experiment trackers when asked for."""
+"""Logging a running study: a file of JSON lines always, experiment trackers on request."""
 
 import json
 import os
@@ -9,42 +9,54 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regun.errors import RegunError, SettingsError, unknown
-from regun.experiments.study.collect import evaluation_of
-from regun.experiments.study.context import StudyContext
-from regun.experiments.study.tasks import Judge
+from regun.experiments.study.collect import stored_evaluation
+from regun.experiments.study.events import (
+    EpochDone,
+    Event,
+    StepDone,
+    StudyEnded,
+    StudyPlanned,
+    TaskFinished,
+    event_to_json,
+)
+from regun.experiments.study.opened import OpenStudy
+from regun.experiments.study.tasks import Evaluate
 
 
 class Tracker(Protocol):
-    """Takes named numbers of a group (a task) at a step."""
+    """Logs named numbers of a group (a task) at a step."""
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None: ...
     def close(self) -> None: ...
 
 
 class Tracking:
-    """A listener of a study: every event but single steps as a JSON line, learning curves and results to trackers."""
+    """Writes every event but single steps as a JSON line, and learning curves and results to trackers."""
 
-    def __init__(self, ctx: StudyContext, out: Path, trackers: Sequence[Tracker] = ()) -> None:
-        self.ctx, self.trackers = ctx, trackers
+    def __init__(self, opened: OpenStudy, out: Path, trackers: Sequence[Tracker] = ()) -> None:
+        self.opened, self.trackers = opened, trackers
         try:
             out.mkdir(parents=True, exist_ok=True)
             self.file = (out / "metrics.jsonl").open("a", encoding="utf-8")
-        except OSError as fault:
+        except OSError as error:
             raise RegunError(
-                f"cannot write to {out}: {fault.strerror or fault}. Name a folder you may write."
+                f"cannot write to {out}: {error.strerror or error}. Name a folder you may write."
             ) from None
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "step":
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepDone):
             return
-        task = self.ctx.plan.tasks.get(event.get("task", ""))
-        row = {"time": time.time(), **event, **({"label": task.label} if task else {})}
-        if isinstance(task, Judge) and event["event"] == "finished":
-            found = evaluation_of(self.ctx, task)[1]
-            row["metrics"] = found.values() if found else {}
-            self._log(task.label, row["metrics"], 0)
-        if task and event["event"] == "epoch":
-            self._log(task.label, {k: event[k] for k in ("loss", "lr", "images_per_second")}, event["number"])
+        row = {"time": time.time(), **event_to_json(event)}
+        if not isinstance(event, StudyPlanned | StudyEnded):
+            task = self.opened.plan.tasks[event.task]
+            row["label"] = task.label
+            if isinstance(task, Evaluate) and isinstance(event, TaskFinished):
+                evaluation = stored_evaluation(self.opened.ctx, task)
+                row["metrics"] = evaluation.values() if evaluation else {}
+                self._log(task.label, row["metrics"], 0)
+            if isinstance(event, EpochDone):
+                curve = {"loss": event.loss, "lr": event.lr, "images_per_second": event.images_per_second}
+                self._log(task.label, curve, event.number)
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
 
@@ -80,8 +92,8 @@ class MLflow:
         library = _library("mlflow", "mlflow")
         address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(out / 'mlflow.db').resolve()}"
         self.client = library.MlflowClient(tracking_uri=address)
-        found = self.client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self.client.create_experiment(name)
+        existing = self.client.get_experiment_by_name(name)
+        experiment = existing.experiment_id if existing else self.client.create_experiment(name)
         self.run = self.client.create_run(experiment).info.run_id
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
@@ -113,7 +125,7 @@ TRACKERS: dict[str, Callable[[str, Path], Tracker]] = {"tensorboard": TensorBoar
 
 
 def open_trackers(names: Sequence[str], study: str, out: Path) -> list[Tracker]:
-    """The trackers asked for; unknown names, and libraries that are not installed, are errors before any work."""
+    """Open trackers by name; an unknown name or a library that is not installed is an error before any work."""
     problems = [unknown("tracker", name, TRACKERS) for name in names if name not in TRACKERS]
     if problems:
         raise SettingsError(problems)

@@ -43,17 +43,17 @@ class TradeOff:
 def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     """The study with every method that has a trade-off run once for each weight; the others stay as they are.
 
-    A study that tunes should be frozen first (`Workshop.frozen`), so that the other settings are the tuned ones.
+    For a study that tunes, pass `OpenStudy.with_found_settings()`: then all other settings are the tuned ones.
     """
     if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
         raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")
     told: dict[str, str] = {}
-    for name, text in study.entries().items():
-        for one in _swept(study, text, weights):
-            told[one] = study.title_of(name) + ("" if one == text else f", w {_weight(one):g}")
+    for row in study.rows.values():
+        for one in _swept(study, row.text, weights):
+            told[one] = row.title + ("" if one == row.text else f", w {_weight(one):g}")
     name, methods = f"{study.name}-tradeoff", tuple(told)
-    swept = replace(study, name=name, methods=methods, beside=(), titles={}, tune={}, relearn=False)
-    return replace(swept, titles={entry: told[text] for entry, text in swept.entries().items()})
+    swept = replace(study, name=name, methods=methods, unranked=(), titles={}, tune={}, relearn=False)
+    return replace(swept, titles={row.name: told[row.text] for row in swept.rows.values()})
 
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
@@ -68,13 +68,13 @@ def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> Tr
     if study is None:
         found = {row.title: _point(row) for row in block.methods}
         fixed = {title: point for title, point in found.items() if point}
-    for name, text in study.entries().items() if study else ():
-        title, texts = study.title_of(name) if study else name, _swept(study, text, weights) if study else []
+    for one in study.rows.values() if study else ():
+        texts = _swept(study, one.text, weights) if study else []
         points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t))))
-        if texts != [text]:
-            curves[title] = points
+        if texts != [one.text]:
+            curves[one.title] = points
         elif points:
-            fixed[title] = points[0]
+            fixed[one.title] = points[0]
     noise = [block.floors[name].largest for name in ("test_acc", "rmia_auc") if name in block.floors]
     retrain, base = (_point(block.row(name)) or NOWHERE for name in ("retrain", "base"))
     box = (noise[0], noise[1]) if len(noise) == 2 else None
@@ -85,7 +85,7 @@ def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
     method, _ = study.resolve(text, study.forget[0])
     if method.tradeoff is None:
         return [text]
-    spec = MethodSpec.parse(text)
+    spec = study.method_specs[text]
     rest = {**{k: v for k, v in spec.settings.items() if k != "w"}, **method.tradeoff}
     return [replace(spec, settings={**rest, "w": f"{w:g}"}).text for w in weights]
 

@@ -1,4 +1,4 @@
-"""What runs in a worker: a process of this machine's, or a task of a Ray cluster."""
+"""What runs in a worker: a process of this machine, or a task of a Ray cluster."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ import platform
 import signal
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
@@ -19,81 +19,95 @@ import torch
 
 from regun.errors import RegunError
 from regun.experiments.study.context import Location, StudyContext
+from regun.experiments.study.events import (
+    OnTaskEvent,
+    StepDone,
+    TaskEvent,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    event_to_json,
+)
+from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.spec import Study
 
+READY = "ready"
+"""What a worker process sends once it can take tasks."""
 
-def payload(study: Study, place: Location, threads: int | None) -> str:
-    """All that a worker has to know, as text."""
-    return json.dumps({"study": study.to_json(), "place": asdict(place), "threads": threads})
+
+def payload(ctx: StudyContext, threads: int | None) -> str:
+    """Return all that a worker has to know, as text."""
+    return json.dumps({"study": ctx.study.to_json(), "location": asdict(ctx.location), "threads": threads})
 
 
 @lru_cache(maxsize=1)
-def open_context(text: str) -> StudyContext:
-    """The workshop of a payload, kept while a process works for the same study; sets the process's threads."""
+def open_payload(text: str) -> OpenStudy:
+    """Open the study of a payload, once per process; sets the number of threads."""
     value = json.loads(text)
     if value["threads"] is not None:
         torch.set_num_threads(value["threads"])
-    return StudyContext(Study.from_json(value["study"]), Location(**value["place"]))
+    return OpenStudy.at(Study.from_json(value["study"]), Location(**value["location"]))
 
 
-def do_task(ctx: StudyContext, task_id: str, tell: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
-    """Do one task; the answer holds its key or, if it failed, the reason."""
-    started = time.perf_counter()
-    answer: dict[str, Any] = {"event": "finished", "task": task_id}
+def do_task(opened: OpenStudy, task_id: str, emit: OnTaskEvent) -> TaskEvent:
+    """Do one task, and return that it has finished or why it failed."""
+    started, ctx = time.perf_counter(), opened.ctx
     try:
-        task = ctx.plan.tasks[task_id]
-        found = ctx.done(task)
-        with _unheard():
-            answer |= {"key": task.do(ctx, tell), "found": found}
-    except RegunError as fault:
-        answer["error"] = str(fault)
-        if fault.__cause__ is not None:  # a bug in a user's code, which only its traceback finds
-            answer["traceback"] = traceback.format_exc()
-    except SystemExit as fault:  # of a user's code, which would end the worker and look like an accident
-        answer["error"] = f"its code called sys.exit({fault.code!r})"
-    except Exception as fault:  # a bug or a full disk: the study goes on with what does not depend on it, and tells
-        answer["error"] = " ".join(f"{type(fault).__name__}: {fault}".split())
-        answer["traceback"] = traceback.format_exc()
-    return answer | {"seconds": time.perf_counter() - started, "worker": f"{platform.node()}:{os.getpid()}"}
+        task = opened.plan.tasks[task_id]
+        in_store = task.done(ctx)
+        with _without_log():
+            task.make(ctx, emit)
+        seconds, worker = time.perf_counter() - started, f"{platform.node()}:{os.getpid()}"
+        key = (task.keys(ctx) or [("", "")])[0][1]
+        return TaskFinished(task=task_id, key=key, in_store=in_store, seconds=seconds, worker=worker)
+    except RegunError as error:
+        bug = error.__cause__ is not None  # in a user's code, which only its traceback finds
+        return TaskFailed(task=task_id, error=str(error), traceback=traceback.format_exc() if bug else "")
+    except SystemExit as error:  # of a user's code, which would end the worker
+        return TaskFailed(task=task_id, error=f"its code called sys.exit({error.code!r})")
+    except Exception as error:  # a bug or a full disk: the study continues with what does not depend on it
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return TaskFailed(task=task_id, error=text, traceback=traceback.format_exc())
 
 
 @contextmanager
-def _unheard() -> Generator[None]:
-    """What looks wrong in a run is kept with its model; a study of hundreds of runs does not print it as well."""
-    log, nobody = logging.getLogger("regun"), logging.NullHandler()
-    log.addHandler(nobody)
+def _without_log() -> Generator[None]:
+    """Print no warnings of single runs: they are stored with the model, and a study has hundreds of runs."""
+    log, handler = logging.getLogger("regun"), logging.NullHandler()
+    log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(nobody)
+        log.removeHandler(handler)
 
 
 def serve(connection: Connection, text: str) -> None:
     """Do the tasks whose ids arrive until an empty one does or the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study's own process decides when to stop
     try:
-        ctx = open_context(text)
+        opened = open_payload(text)
 
-        def send(event: Mapping[str, Any]) -> None:
-            connection.send_bytes(json.dumps(event).encode())
+        def send(event: TaskEvent) -> None:
+            connection.send_bytes(json.dumps(event_to_json(event)).encode())
 
-        send({"event": "ready"})
+        connection.send_bytes(json.dumps({"event": READY}).encode())
         while task_id := connection.recv_bytes().decode():
-            send(do_task(ctx, task_id, lambda event, t=task_id: send({**event, "task": t})))
+            send(do_task(opened, task_id, send))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
 def ray_task(text: str, task_id: str, queue: Any) -> dict[str, Any]:
-    """One task on a Ray cluster; events go through the queue, at most two steps a second."""
-    last: dict[str, float] = {}
+    """Do one task on a Ray cluster; events go through the queue, at most two steps per second."""
+    last_step = 0.0
 
-    def tell(event: Mapping[str, Any]) -> None:
-        kind = event["event"]
-        if kind != "step" or time.monotonic() - last.get(kind, 0.0) > 0.5:
-            last[kind] = time.monotonic()
-            queue.actor.put_nowait.remote({**event, "task": task_id})  # to wait here would lend our core to other tasks
+    def emit(event: TaskEvent) -> None:
+        nonlocal last_step
+        if isinstance(event, StepDone):
+            if time.monotonic() - last_step <= 0.5:
+                return
+            last_step = time.monotonic()
+        queue.actor.put_nowait.remote(event_to_json(event))  # to wait here would lend our core to other tasks
 
-    node = import_module("ray").get_runtime_context().get_node_id()
-    tell({"event": "started", "node": node})
-    return do_task(open_context(text), task_id, tell)
+    emit(TaskStarted(task=task_id, node=import_module("ray").get_runtime_context().get_node_id()))
+    return event_to_json(do_task(open_payload(text), task_id, emit))

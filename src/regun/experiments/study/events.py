@@ -1,0 +1,151 @@
+"""What happens while a study runs: one frozen dataclass per event, plain JSON between processes and in files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, get_args
+
+from regun.training.job import Callbacks, Epoch, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlanned:
+    """The study begins; `in_store` are the ids of tasks whose artifacts exist already."""
+
+    event: ClassVar[str] = "planned"
+    tasks: int
+    in_store: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted:
+    """A worker has begun a task."""
+
+    event: ClassVar[str] = "started"
+    task: str
+    node: str = ""
+    """The node of a Ray cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResumed:
+    """A task continues from the snapshot of a killed run; epoch and step count from 1."""
+
+    event: ClassVar[str] = "resumed"
+    task: str
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDone:
+    """Progress within an epoch."""
+
+    event: ClassVar[str] = "step"
+    task: str
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    images_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochDone:
+    """An epoch has ended; `number` counts from 1."""
+
+    event: ClassVar[str] = "epoch"
+    task: str
+    number: int
+    epochs: int
+    loss: float
+    lr: float
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialDone:
+    """A search has scored trial `number`, counted from 0."""
+
+    event: ClassVar[str] = "trial"
+    task: str
+    number: int
+    trials: int
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRestarted:
+    """The worker of a task was lost, and another one starts the task again."""
+
+    event: ClassVar[str] = "restarted"
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFinished:
+    """The artifacts of a task are in the store; `key` is that of the first."""
+
+    event: ClassVar[str] = "finished"
+    task: str
+    key: str
+    in_store: bool
+    """True if they existed before the task began."""
+    seconds: float
+    worker: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFailed:
+    """A task has failed, or a task that it needs has."""
+
+    event: ClassVar[str] = "failed"
+    task: str
+    error: str
+    traceback: str = ""
+    """For bugs only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyEnded:
+    """The study has ended: how many tasks were done, and the errors of those that failed, by id."""
+
+    event: ClassVar[str] = "ended"
+    made: int
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+TaskEvent = TaskStarted | TaskResumed | StepDone | EpochDone | TrialDone | TaskRestarted | TaskFinished | TaskFailed
+Event = StudyPlanned | TaskEvent | StudyEnded
+OnEvent = Callable[[Event], None]
+OnTaskEvent = Callable[[TaskEvent], None]
+
+_TYPES: dict[str, type[TaskEvent]] = {one.event: one for one in get_args(TaskEvent)}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """Return the event as JSON, its kind under `event`."""
+    return {"event": event.event, **{one.name: getattr(event, one.name) for one in fields(event)}}
+
+
+def event_from_json(value: Mapping[str, Any]) -> TaskEvent:
+    """Return the event of a task that a worker sent; raise KeyError or TypeError for anything else."""
+    return _TYPES[value["event"]](**{name: part for name, part in value.items() if name != "event"})
+
+
+def training_callbacks(task: str, emit: OnTaskEvent) -> Callbacks:
+    """Return callbacks that emit steps, epochs and resumption as events of a task."""
+
+    def on_epoch(epoch: Epoch, model: Any) -> None:
+        emit(EpochDone(task=task, **vars(epoch)))
+
+    def on_progress(progress: Progress) -> None:
+        emit(StepDone(task=task, **vars(progress)))
+
+    def on_resume(epoch: int, step: int) -> None:
+        emit(TaskResumed(task=task, epoch=epoch + 1, step=step + 1))
+
+    return Callbacks(on_epoch, on_progress, on_resume)
