@@ -60,7 +60,7 @@ class LeavingData(Dataset):
     ("changes", "options", "who"),
     [
         ({"method": LEAVE}, LENIENT, "method"),
-        ({"model": Leaving()}, LENIENT, "model"),
+        ({"model": Leaving()}, LENIENT, "Leaving"),
         ({"val": LeavingData(), "unseen_ids": {}}, LENIENT, "SystemExit"),
         ({"retrained": leave}, LENIENT, "retrained"),
         ({"rebuild": leave, "method": "retrain,epochs=1"}, LENIENT, "rebuild"),
