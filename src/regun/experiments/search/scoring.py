@@ -71,7 +71,7 @@ def shown_to(method: Method, objective: str, splits: Splits, labels: Indices) ->
 
     A method of this package says whether it looks; a user's own need not say.
     """
-    looks = method.needs.looks or method.source is not None
+    looks = method.needs.uses_heldout or method.source is not None
     return set_aside(splits, labels)[0] if objective == "reference" and looks else splits
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from regun.artifacts import Artifact, Made, Slot, Store
-from regun.artifacts.audits import Audit, cached_predictions, check_unfit_references
-from regun.artifacts.trainings import answers_by, load_model
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
+from regun.artifacts.audits import Auditing, cached_predictions, check_references
+from regun.artifacts.trainings import load_model, model_identity
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.errors import AuditError, SettingsError
 from regun.experiments.search.objectives import check_objective
@@ -111,7 +111,7 @@ class Search:
         return {
             "objective": self.objective,
             "judged_on": {name: digest(part) for name, part in self.judged_on.items()},
-            "compared_with": [answers_by(artifact) for artifact in self._others()],
+            "compared_with": [model_identity(artifact) for artifact in self._others()],
             "code": code_digest("regun.experiments.search.scoring", "regun.predict"),
         }
 
@@ -131,20 +131,20 @@ def search(
     def attempt(number: int, values: Values) -> Trial:
         run = order.trial(values)
 
-        def make(_: Slot) -> Made:
+        def make(_: SnapshotFolder) -> Contents:
             return _scored(unlearn_model(run, store, device, about=about or {}, watch=watch), run, judge, device)
 
         return Trial(number=number, values=values, **store.make("score", order.score_inputs(run), make).info["tried"])
 
-    def make(_: Slot) -> Made:
+    def make(_: SnapshotFolder) -> Contents:
         proposals = Proposals(space=order.space, seed=order.seed, pareto=order.pareto)
         trials = run_trials(proposals, order.trials, attempt, on_trial)
-        return Made({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
+        return Contents({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
 
     return SearchResult.from_json(store.make("tuning", order.inputs(), make).info["tuned"])
 
 
-def _scored(artifact: Artifact, run: Unlearning, judge: Judge, device: torch.device) -> Made:
+def _scored(artifact: Artifact, run: Unlearning, judge: Judge, device: torch.device) -> Contents:
     """The score of a trial's model, and what it cost.
 
     What the model says is not kept: a store should not fill up with the answers of bad settings.
@@ -152,7 +152,7 @@ def _scored(artifact: Artifact, run: Unlearning, judge: Judge, device: torch.dev
     model, examples, cost = load_model(artifact, device), run.data.train, artifact.info["cost"]
     scored = judge.score(lambda part: predict(model, examples, part, device), artifact.info["diverged"])
     made = {"model": artifact.key, "steps": cost["steps"], "seconds": cost["seconds"]}
-    return Made({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
+    return Contents({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
 
 
 def _outcome(order: Search, trials: tuple[Trial, ...]) -> SearchResult:
@@ -179,6 +179,6 @@ def _check_oracle(order: Search) -> None:
         raise AuditError(
             "the objective gap is measured on validation examples and the split has none: train --val 0.1."
         )
-    check_unfit_references(
-        Audit(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)
+    check_references(
+        Auditing(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)
     )
