@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from expect import error
 from torch import nn
 
 import regun.artifacts.audits as audits
+from expect import error
 from regun.artifacts import Contents, Store
 from regun.auditing import Predictions, evaluate
 from regun.auditing.predictions import LogProbs
