@@ -198,7 +198,7 @@ def objects() -> tuple[np.ndarray, Tensor]:
 
 
 def scripted() -> nn.Module:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
         return torch.jit.script(mlp())
 
 
