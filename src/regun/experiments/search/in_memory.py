@@ -10,8 +10,8 @@ from regun.api import prepare_job
 from regun.arguments import InputOptions, RunOptions, check_arguments
 from regun.data.sources import Source
 from regun.errors import RegunError, SettingsError
-from regun.experiments.search.proposals import Proposals, run_trials
-from regun.experiments.search.scoring import SET_ASIDE, Ask, Judge, judged_on, shown_to
+from regun.experiments.search.proposals import Proposer, run_trials
+from regun.experiments.search.scoring import SET_ASIDE, PredictPart, TrialScorer, scoring_parts, visible_splits
 from regun.experiments.search.space import Values, searchable
 from regun.experiments.search.trials import Trial
 from regun.methods import Method, Teacher
@@ -97,21 +97,22 @@ def search_job(
     space = searchable(method, start, family, fixed)
     examples, device = job.examples, job.device
 
-    def asking(model: nn.Module) -> Ask:
+    def predicting(model: nn.Module) -> PredictPart:
         return lambda part: predict(model, examples, part, device)
 
-    judge = Judge("reference", judged_on("reference", job.splits, examples.labels), [asking(job.model)])
-    shown = shown_to(method, "reference", job.splits, examples.labels)
+    parts = scoring_parts("reference", job.splits, examples.labels)
+    scorer = TrialScorer("reference", parts, [predicting(job.model)])
+    visible = visible_splits(method, "reference", job.splits, examples.labels)
     best: list[tuple[float, Outcome]] = []  # one alone: models are large
 
     def attempt(number: int, values: Values) -> Trial:
-        own = replace(job, model=private_copy(job.model, device), splits=shown, cost=Cost())
+        own = replace(job, model=private_copy(job.model, device), splits=visible, cost=Cost())
         outcome = unlearn_job(own, method, replace(start, **values), keep=keep, criterion=criterion)
-        scored = judge.score(asking(outcome.model), outcome.diverged)
-        if not best or scored.score < best[0][0]:  # the earliest among equals, as in Tuned.best
+        scored = scorer.score(predicting(outcome.model), outcome.diverged)
+        if not best or scored.score < best[0][0]:  # the earliest among equals, as in SearchResult.best
             best[:] = [(scored.score, outcome)]
         cost = outcome.cost
         return Trial(number=number, values=values, **asdict(scored), steps=cost.steps, seconds=cost.seconds)
 
-    found = run_trials(Proposals(space=space, seed=job.seed), trials, attempt)
-    return replace(best[0][1], trials=[tried.to_json() for tried in found])
+    done = run_trials(Proposer(space=space, seed=job.seed), trials, attempt)
+    return replace(best[0][1], trials=[trial.to_json() for trial in done])
