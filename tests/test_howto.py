@@ -82,7 +82,7 @@ def test_any_model_comes_back_as_it_was(howto, capsys) -> None:
     before, after = made["adapters"]
     assert torch.equal(before.base.weight, after.base.weight)
     assert not torch.equal(before.up.weight, after.up.weight)
-    assert capsys.readouterr().out.count("refused: the model's") == 2
+    assert capsys.readouterr().out.count("refused: ") == 2
 
 
 def test_a_method_an_attack_and_a_metric_of_one_s_own(howto) -> None:
