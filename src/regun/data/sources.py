@@ -1,6 +1,7 @@
-"""Whatever a user has, as Examples."""
+"""Adapt what a user has to Examples: tensors, arrays, torch Datasets, DataLoaders, and functions that return them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,54 +20,93 @@ from torch.utils.data import (
     default_collate,  # pyright: ignore[reportUnknownVariableType]
 )
 
+from regun.data.arrays import ArrayExamples
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Examples, by_position
+from regun.data.examples import Data, Examples, by_position
+from regun.data.pipelines import OWN
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError
+from regun.plugins import UserFunction
 
 Source = Any
 """Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
-or a mapping of tensors by name, and one whole number for each example."""
+or a mapping of tensors by name, and one integer label for each example."""
+MANY_CLASSES = 2**31
+"""Number of classes that labels are read with while it is not known."""
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
-    """`source` as Examples; a DataLoader gives its items, collate function and number of workers."""
+    """Return `source` as Examples; a DataLoader gives its items, collate function and number of workers."""
     if isinstance(source, Examples):
         return source
     if isinstance(source, DataLoader):
         loader = cast("DataLoader[Any]", source)
-        _check_unsized(loader.dataset, name)
-        collate = cast(Any, loader.collate_fn)
-        dataset = loaded_dataset(loader)
+        _check_map_style(loader.dataset, name)
+        collate, dataset = cast(Any, loader.collate_fn), loaded_dataset(loader)
         tensors = _tensors_of(dataset) if collate is default_collate else None
-        if tensors is not None:
-            return _of_tensors(tensors, num_classes)
-        return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
+        if tensors is None:
+            return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
+        return _from_tensors(tensors, num_classes)
     if isinstance(source, Dataset):
         dataset = cast("Dataset[Any]", source)
-        _check_unsized(dataset, name)
+        _check_map_style(dataset, name)
         tensors = _tensors_of(dataset)
-        return DatasetExamples(dataset, num_classes) if tensors is None else _of_tensors(tensors, num_classes)
+        return DatasetExamples(dataset, num_classes) if tensors is None else _from_tensors(tensors, num_classes)
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
-        return _of_pair(*cast("tuple[Any, Any]", source), num_classes)
-    given: Any = cast(Any, source)
-    if hasattr(given, "labels") and hasattr(given, "fetch"):
+        return _from_pair(*cast("tuple[Any, Any]", source), num_classes)
+    other: Any = cast(Any, source)
+    if hasattr(other, "labels") and hasattr(other, "fetch"):
         raise DataError(
-            f"{name} is a {type(given).__name__}, which has labels and fetch but is not one of regun's Examples; let "
-            f"the class inherit from regun.data.Examples."
+            f"{name} is a {type(other).__name__}, which has labels and fetch but is no Examples; "
+            f"let the class inherit from regun.data.Examples."
         )
-    if _is_map_style(given):
-        return DatasetExamples(given, num_classes)
+    plain = isinstance(other, str | bytes | Mapping | tuple | list | Tensor | np.ndarray)
+    if not plain and hasattr(other, "__len__") and hasattr(other, "__getitem__"):  # as Hugging Face's data sets
+        return DatasetExamples(other, num_classes)
     raise DataError(
-        f"{name} is a {type(given).__name__}; give a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
+        f"{name} is a {type(cast(object, source)).__name__}; pass a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
     )
 
 
-def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
-    """The items a loader goes over; those of a SubsetRandomSampler where it has one.
+def load_user_data(function: UserFunction) -> Data:
+    """Call a user's function, which returns a `Data` or a pair (train, test) of what `as_examples` takes.
 
-    The order and size of its batches do not matter here: training draws its own.
+    The number of classes, where the function does not state it, is the largest label of both parts plus one.
     """
+    result: Any = function.call()
+    if isinstance(result, Data):
+        data = result
+    elif isinstance(result, tuple | list) and len(cast("tuple[Any, ...]", result)) == 2:
+        data = Data(function.name, *cast("tuple[Any, Any]", result))
+    else:
+        raise DataError(
+            f"{function.name} returned a {type(cast(object, result)).__name__}; it must return a regun.data.Data or a "
+            f"pair (train, test), each a torch Dataset, a pair of tensors (inputs, labels) or regun.data.Examples."
+        )
+    train, test = (
+        as_examples(part, MANY_CLASSES, f"{name} of {function.name}")
+        for name, part in (("train", data.train), ("test", data.test))
+    )
+    stated = {train.num_classes, test.num_classes} - {MANY_CLASSES}
+    if len(stated) > 1:
+        raise DataError(f"train and test of {function.name} have {sorted(stated)} classes; they must have the same.")
+    classes = stated.pop() if stated else 1 + max(int(train.labels.max()), int(test.labels.max()))
+    return replace(data, train=_with_classes(train, classes), test=_with_classes(test, classes))
+
+
+def _with_classes(part: Examples, classes: int) -> Examples:
+    """Return the examples with their number of classes; stored images with their pipeline called `own`."""
+    if isinstance(part, ArrayExamples):
+        return part.with_pipeline(replace(part.pipeline, name=OWN.name))
+    if isinstance(part, DatasetExamples) and part.num_classes == MANY_CLASSES:  # the labels are not read again
+        return replace(part, num_classes=classes, known_labels=part.labels)
+    if isinstance(part, TensorExamples) and part.num_classes == MANY_CLASSES:
+        return replace(part, num_classes=classes)
+    return part
+
+
+def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
+    """Return the items a loader goes over, or those of its SubsetRandomSampler; the order does not matter."""
     batches = cast(Any, loader.batch_sampler)
     sampler = cast(Any, batches.sampler if isinstance(batches, BatchSampler) else batches or loader.sampler)
     if isinstance(sampler, SubsetRandomSampler):
@@ -78,14 +118,14 @@ def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
     )
     if not whole:
         raise DataError(
-            f"a DataLoader draws its items with a {type(cast(object, sampler)).__name__}, so which examples it stands "
-            f"for is not known; give a loader over torch.utils.data.Subset(dataset, indices) instead."
+            f"a DataLoader samples with a {type(cast(object, sampler)).__name__}, so its set of examples is not "
+            f"defined; pass a loader over torch.utils.data.Subset(dataset, indices)."
         )
     return loader.dataset
 
 
 def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a TensorDataset, or of Subsets of one: they need not be fetched one by one. None for others."""
+    """Return the tensors of a TensorDataset or of Subsets of one, None for other data sets."""
     if type(dataset) is TensorDataset:
         return dataset.tensors if len(dataset.tensors) > 1 else None
     if type(dataset) is not Subset:
@@ -95,15 +135,15 @@ def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
     return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
 
 
-def _of_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
+def _from_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
     *inputs, labels = tensors
-    return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
+    return _from_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
 
 
-def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
+def _from_pair(x: Any, y: Any, num_classes: int) -> Examples:
     labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
     if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
-        labels = labels.astype(np.int64)  # as binary cross-entropy takes them
+        labels = labels.astype(np.int64)  # floats are usual for binary cross-entropy
     if isinstance(x, Mapping):
         mapping = cast("Mapping[str, Any]", x)
         return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
@@ -112,16 +152,9 @@ def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
     return TensorExamples(torch.as_tensor(x), labels, num_classes)
 
 
-def _check_unsized(dataset: object, name: str) -> None:
+def _check_map_style(dataset: object, name: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and had by number, so "
-            f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
+            f"{name} is a {type(cast(object, dataset)).__name__}, whose items have no index, so single ones cannot be "
+            f"forgotten. Pass a map-style Dataset: __len__ and __getitem__."
         )
-
-
-def _is_map_style(given: Any) -> bool:
-    """Items by number without being a torch Dataset, as Hugging Face's data sets are."""
-    if isinstance(given, str | bytes | Mapping | tuple | list | Tensor | np.ndarray):
-        return False
-    return hasattr(given, "__len__") and hasattr(given, "__getitem__")
