@@ -451,13 +451,11 @@ BAD: list[tuple[list[str], str]] = [
     # sizes that no machine has
     (["train", "--model", "cnn,width=1e9"], "cnn with {{'width': '1e9'}} has more than 2,000,000,000 parameters"),
     (["train", "--model", "cnn,width=" + "9" * 20], "cnn.width is '99999999999999999999'; give a whole number below"),
-    (["train", "--model", "cnn,width=" + "9" * 4400], "(4400 characters); give a whole number below 2**63."),
     (["train", "--model", "vit,depth=100000000"], "vit.depth is 100000000; the most allowed is 1000."),
     (["train", "--model", "mlp,depth=100000000"], "mlp.depth is 100000000; the most allowed is 1000."),
     (["train", "--model", "mlp,hidden=1e9"], "has more than 2,000,000,000 parameters"),
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=" + "9" * 4400], "give steps=N or samples=N with a whole"),
-    (["train", "--recipe", "digits,epochs=" + "9" * 5000], "(5000 characters); give a whole number below 2**63."),
-    (["train", "--data", "digits,limit=1e400"], "data.limit is '1e400'; give a whole number."),
+    (["train", "--data", "digits,limit=1e400"], "data.limit is '1e400'; give a finite number."),
     # the machine
     (["train", "--device", "tpux"], "device 'tpux' cannot be used (Expected one of cpu, cuda"),
     (["train", "--device", "meta"], "device 'meta' cannot be used (Cannot copy out of meta tensor; no data!); use cpu"),

@@ -208,15 +208,19 @@ def _parse_float(value: Any) -> float:
 
 
 def _parse_int(value: Any) -> int:
-    """Return an integer, also from 1e3 and 3.0; text of digits is exact beyond 2**53, where floats are not."""
+    """Return an integer, also of 1e3 and 3.0; digits are not read by way of a float, which is exact up to 2**53."""
     if isinstance(value, bool):
         raise ValueError("give a whole number")
-    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value)):
-        return int(value)
-    number = _parse_float(value)
-    if not number.is_integer():
-        raise ValueError("give a whole number")
-    return int(number)
+    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value)):
+        number = int(value)
+    else:
+        real = _parse_float(value)
+        if not real.is_integer():
+            raise ValueError("give a whole number")
+        number = int(real)
+    if abs(number) >= LIMIT:
+        raise ValueError("give a whole number below 2**63")
+    return number
 
 
 def _problem(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
