@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import regun.artifacts.audits as audits
-from regun.artifacts import Made, Store
+from regun.artifacts import Contents, Store
 from regun.auditing import Predictions, evaluate
 from regun.auditing.predictions import LogProbs
 from regun.cli import main
@@ -137,7 +137,7 @@ def test_the_store_keeps_and_gives_back_large_tensors_without_copies_in_memory(t
     store, large = Store(tmp_path / "store"), torch.rand(SIZE, CLASSES, dtype=torch.float64)
     both = {"one": large, "same again": large, "a part": large[1:3], "turned": large[:5].T}
     with little_memory():
-        kept = store.make("signals", {"n": 1}, lambda _: Made({"signals": both}, {}))
+        kept = store.make("signals", {"n": 1}, lambda _: Contents({"signals": both}, {}))
         found = kept.tensors("signals")
     assert all(torch.equal(found[name], value) for name, value in both.items())
     found["one"][:] = 0.0

@@ -650,6 +650,7 @@ def test_a_spec_is_parsed_once_and_written_back() -> None:
         ("regun,w=2,retain_bach=3", "Did you mean 'retain_batch'?"),
         ("regun,selector=uniform,granularity=class", "selector uniform knows only batch"),
         ("regun,selector=nearest,m=3", "set k instead"),
+        ("regun,m=10000000", "10000"),
         ("ssd,alpha=-1", "ssd.alpha is -1.0; the least allowed is 0"),
         ("neggrad_plus,mode=sequential,ascent_epochs=99", "at most epochs (10)"),
         ("regun,w", "not of the form name,key=value"),

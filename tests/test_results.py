@@ -174,7 +174,7 @@ def test_gaps_are_the_mean_distance_of_four_numbers_run_by_run(folder: Path):
 def test_marks_are_leads_beyond_the_noise_floor_among_rivals(folder: Path):
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     study = read_study(str(folder / "study.toml"))
-    aside = {study.title_of(name) for name, text in study.entries().items() if text in study.beside}
+    aside = {row.title for row in study.rows.values() if row.unranked}
     for (forget, request), table in zip(rows(folder).items(), tables(folder), strict=True):
         assert plain(table["noise floor"]["Gap RFTP"]).startswith(f"{floors[forget]['gap_rftp']['mean']:.2f}")
         rivals = {t: float(shown(n["gap_rftp"])[0]) for t, n in request.items() if t not in {"Retrain", "Base", *aside}}

@@ -34,7 +34,7 @@ def model_card(
         "## What was forgotten",
         _forgotten(outcome, evaluation),
         "## What was found",
-        _list(evaluation.findings),
+        _list([finding.text for finding in evaluation.findings]),
         _verdict(evaluation),
         _table(evaluation, before.values() if before else _known_before(evaluation)),
         "## What this shows and what it does not",

@@ -1,12 +1,14 @@
 """The whole evaluation: names, intervals, gaps, JSON, claims, what is possible without Retrain, and refusals."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
+from expect import assert_names
 from regun.auditing import ATTACKS, METRICS, Evaluation, Evidence, Predictions, describe, evaluate, noise_floor
 from regun.auditing.metrics import accuracy, divergence, entropy
 from regun.errors import AuditError
@@ -90,8 +92,6 @@ def test_describe_knows_every_number_by_name():
 def test_json_round_trip_through_text():
     again = Evaluation.from_json(json.loads(json.dumps(FULL.to_json(), allow_nan=False)))
     assert again == FULL
-    assert again.attacks["rmia"].roc[0] == (0.0, 0.0)
-    assert again.attacks["rmia"].roc[-1] == (100.0, 100.0)
 
 
 def test_same_seed_same_result_other_seed_same_values():
@@ -120,21 +120,24 @@ def test_without_a_retrained_model():
     assert "rmia_auc" not in found.numbers
     text = " ".join(found.claims)
     assert "'Behaves as if retrained' cannot be claimed" in text
-    assert "Whether single forgotten examples stand out cannot be claimed: that needs reference models" in text
+    assert_names(text, "RMIA", "LiRA", "reference")
     assert "'Inside the noise floor' cannot be claimed" in text
 
 
 def test_claims_follow_what_was_there():
-    assert not any("cannot" in claim or "not known" in claim for claim in FULL.claims)
+    assert not any("cannot" in claim or "unknown" in claim for claim in FULL.claims)
     blind = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0)
-    assert any("'inside' cannot be claimed without the model before" in claim for claim in blind.claims)
-    assert any("What these tests could have seen is not known" in claim for claim in blind.claims)
-    assert any("that needs the model before unlearning and models that never saw" in claim for claim in blind.claims)
+    assert len(lacking(blind, "before")) == 3  # no power, no influence, nothing inside
     one = evaluate(TARGET, RETRAIN, REFERENCES[:1], bootstrap=0)
-    assert any("compared with 1 reference model" in claim for claim in one.claims)
-    assert any("noise floor needs Retrain and at least 2" in claim for claim in one.claims)
-    assert any("was not asked for" in c for c in evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False).claims)
-    assert any("give the test split" in claim for claim in evaluate(without(TARGET, "test"), bootstrap=0).claims)
+    assert lacking(one, "1", "RMIA")
+    assert lacking(one, "Retrain", "2")
+    assert lacking(evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0, floor=False), "off")
+    assert lacking(evaluate(without(TARGET, "test"), bootstrap=0), "test", "split")
+
+
+def lacking(found: Evaluation, *names: str) -> list[str]:
+    """The claims that name each of these."""
+    return [claim for claim in found.claims if all(name in re.findall(r"\w+", claim) for name in names)]
 
 
 def test_tuning_works_without_the_test_split():

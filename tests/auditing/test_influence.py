@@ -9,7 +9,7 @@ import pytest
 from worlds import World, from_odds, half_way, said
 
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
-from regun.auditing.gaps import Distances
+from regun.auditing.gaps import judge_gaps
 from regun.auditing.hardness import HardnessIndex, _drawn, _normal
 from regun.auditing.influence import influence
 from regun.errors import AuditError
@@ -174,12 +174,12 @@ def test_a_look_that_was_not_taken_decides_no_verdict():
     world = World(0, 40, unseen={"test": 12})
     base, never = world.model(1.0), world.models(4)
     found = evaluate(base, never[0], never[1:], before=base, bootstrap=0)
-    assert "unseen records to judge" in found.findings[0]
+    assert "unseen records to judge" in found.findings[0].text
     assert "influence_left" not in found.numbers
     floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
     assert floor.summary("a").limit < 8 < floor.summary("a", looks=2).limit
     gaps = [
-        Distances(far, far, {"gap": Metric("gap", terms=("a",))}, (), left).gaps(floor)
+        judge_gaps(far, far, floor, {"gap": Metric("gap", terms=("a",))}, influence=left)
         for left in (None, found.influence)
     ]
     assert gaps[0] == gaps[1]

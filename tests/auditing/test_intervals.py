@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import beta, binom, binomtest
 
-from regun.auditing.attack_results import AttackRun, attack_result
+from regun.auditing.attack_results import AttackRun
 from regun.auditing.attacks import ATTACKS
 from regun.auditing.intervals import (
-    Number,
+    Estimate,
     Resampling,
     auc_interval,
     balanced_share,
@@ -24,7 +24,7 @@ from regun.auditing.intervals import (
     rng,
     share,
     share_above_bar,
-    told_apart,
+    significantly_apart,
 )
 from regun.auditing.roc import Contrast, best_threshold, cross_fitted_hits
 from regun.errors import AuditError
@@ -71,7 +71,7 @@ def test_bootstrap_of_a_mean_has_the_right_centre_and_spread():
 def test_percentile_is_the_central_part_and_scales():
     number = percentile(0.5, np.linspace(0, 1, 1001), level=0.9)
     assert (number.value, number.low, number.high) == pytest.approx((50, 5, 95))
-    assert percentile(0.5, np.empty(0)) == Number(50.0)
+    assert percentile(0.5, np.empty(0)) == Estimate(50.0)
 
 
 def delong(found: Contrast) -> tuple[float, float]:
@@ -92,7 +92,7 @@ def test_a_share_above_an_uncertain_bar_is_at_least_as_unsure_as_a_share():
     narrow, wide = np.full(100, 0.5), np.linspace(0, 1, 100)
     assert share_above_bar(0.5, narrow, 20) == share(0.5, 20)
     assert share_above_bar(0.5, wide, 20).low == pytest.approx(2.5)
-    assert share_above_bar(1.0, np.empty(0), 450) == Number(100.0)
+    assert share_above_bar(1.0, np.empty(0), 450) == Estimate(100.0)
 
 
 def test_a_balanced_share_of_one_certain_side_is_half_the_other_s():
@@ -240,12 +240,12 @@ def test_intervals_cover_the_truth_at_the_stated_rate():
         first = [halves.permutation(size) % 2 == 0 for size in (m, n)]
         hits = cross_fitted_hits(members, nonmembers, np.random.default_rng(seed))
         run = AttackRun(ATTACKS["smia"], "test", Contrast.of(members, nonmembers), hits)
-        found = attack_result(run, bootstrap_contrast(run.contrast, 300, seed), None, Resampling(300, seed))
+        found = run.result(bootstrap_contrast(run.contrast, 300, seed), None, Resampling(300, seed))
         # what the two chosen thresholds are really worth, which is a little less than the best one
         chosen = [best_threshold(members[first[0] == f], nonmembers[first[1] == f]) for f in (True, False)]
         worth = np.mean([(normal.cdf(mu - t) + normal.cdf(t)) / 2 for t in chosen])
         for name, value in {**truth, "bacc": worth, "advantage": 2 * normal.cdf(mu / 2) - 1}.items():
-            number: Number = getattr(found, name)
+            number: Estimate = getattr(found, name)
             assert number.low is not None
             assert number.high is not None
             covered[name] += number.low <= 100 * value <= number.high
@@ -259,12 +259,12 @@ def test_distance_intervals_reach_0_exactly_when_the_sets_cannot_be_told_apart()
     for seed in range(60):
         same = contrast(0.0, 200, 300, seed)
         value = float(same.statistics()[3, 0])
-        number = distance(value, bootstrap_contrast(same, 100, seed)[3], told_apart(value, 200, 300))
+        number = distance(value, bootstrap_contrast(same, 100, seed)[3], significantly_apart(value, 200, 300))
         reached += number.low == 0
     assert reached >= 52  # 95 % of 60, less 3 standard errors
     apart = contrast(1.0, 200, 300, 0)
     value = float(apart.statistics()[3, 0])
-    number = distance(value, bootstrap_contrast(apart, 100, 0)[3], told_apart(value, 200, 300))
+    number = distance(value, bootstrap_contrast(apart, 100, 0)[3], significantly_apart(value, 200, 300))
     assert number.low is not None
     assert number.low > 0
 
@@ -273,7 +273,7 @@ def test_distance_interval_takes_back_the_shift_of_resampling():
     same = contrast(0.0, 300, 300, 2)
     value, drawn = float(same.statistics()[3, 0]), bootstrap_contrast(same, 400, 0)[3]
     assert drawn.mean() > value  # resampling adds noise to a largest difference
-    number = distance(value, drawn, told_apart=False)
+    number = distance(value, drawn, significantly_apart=False)
     assert number.high is not None
     assert number.high < 100 * np.quantile(drawn, 0.975)
     assert number.high >= number.value

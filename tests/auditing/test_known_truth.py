@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regun.auditing import Predictions, evaluate
-from regun.auditing.intervals import Number
+from regun.auditing.intervals import Estimate
 
 normal = NormalDist()
 MU, M, N = 0.8, 1500, 2500
@@ -28,7 +28,7 @@ def shifts(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {name: rng.normal(MU if name == "forget" else 0.0, 1.0, size) for name, size in SIZES.items()}
 
 
-def holds(number: Number, truth: float) -> bool:
+def holds(number: Estimate, truth: float) -> bool:
     assert number.low is not None
     assert number.high is not None
     return number.low <= 100 * truth <= number.high

@@ -373,7 +373,7 @@ print(json.dumps({
     "remark": key("attacks.py", line, line + "  # a remark"),
     "docstring": key("attacks.py", "p_y; the ranking", "p_y, the ranking"),
     "attack": key("attacks.py", line, line.replace("np.exp", "np.expm1")),
-    "floor": key("floor.py", "CHANCE = 0.05", "CHANCE = 0.04"),
+    "floor": key("verdict.py", "ERROR_RATE = 0.05", "ERROR_RATE = 0.04"),
 }))
 """
 

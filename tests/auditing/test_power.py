@@ -106,7 +106,7 @@ def test_every_unseen_set_is_looked_at():
     assert auc.low <= 50 <= auc.high
     assert found.influence is not None
     assert found.influence.verdict == "remembered"
-    assert any("tells them apart" in text and "against val" in text for text in found.findings)
+    assert any(one.about == "loss attack" and "against val" in one.text for one in found.findings)
     assert "rmia_auc_val" in parts_of(BUILT_IN["gap_rftp"], ("test", "val"))
     assert "rmia_auc_heldout" not in parts_of(BUILT_IN["gap_rftp"], ("test", "val"))  # a method trained towards it
     tuned = ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val", "forget_div")
@@ -159,11 +159,11 @@ def test_those_who_stay_are_shown_before_and_after():
     quiet = evaluate(said(base), before=said(base), bootstrap=0)
     assert quiet.numbers["retain_auc"] == quiet.before["retain_auc"]
     assert quiet.exposed == ()
-    assert any("not shown to be exposed more" in text for text in quiet.findings)
+    assert [one.outcome for one in quiet.findings if one.about == "retained"] == ["passed"]
     after["retain"] = np.maximum(after["retain"], 9.0)
     harmed = evaluate(said(after), before=said(base), bootstrap=0)
     assert harmed.numbers["retain_auc"].low > harmed.before["retain_auc"].high
-    assert any("are exposed more" in text for text in harmed.findings)
+    assert [one.outcome for one in harmed.findings if one.about == "retained"] == ["failed"]
     assert {one.index for one in harmed.exposed} <= set(range(50))
     assert len(harmed.exposed) == 25
 

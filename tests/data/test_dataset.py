@@ -202,7 +202,7 @@ def test_an_item_that_cannot_be_read_is_named(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("item", "message"),
+    ("item", "names"),
     [
         (lambda i: (object(), 0), "TypeError collate"),
         (lambda i: None, "TypeError NoneType"),
@@ -221,14 +221,14 @@ def test_an_item_that_cannot_be_read_is_named(workers: int) -> None:
         (lambda i: (torch.tensor([1.0, float("nan") if i == 1 else 0.0]), 0), "'x' NaN item 1"),
     ],
 )
-def test_a_batch_that_cannot_be_used_is_said(item, message: str, workers: int) -> None:
+def test_a_batch_that_cannot_be_used_is_said(item, names: str, workers: int) -> None:
     examples = DatasetExamples(Items(item), 3, workers=workers)
-    with error(DataError, *message.split()):
+    with error(DataError, *names.split()):
         list(examples.stream([np.array([0, 1])]))
 
 
 @pytest.mark.parametrize(
-    ("collate", "message"),
+    ("collate", "names"),
     [
         (lambda items: default_collate(items[:-1]), "labels 2 (1"),
         (lambda items: (torch.zeros(5, 2), torch.zeros(2)), "'x' (5"),
@@ -237,19 +237,19 @@ def test_a_batch_that_cannot_be_used_is_said(item, message: str, workers: int) -
         (lambda items: items[5], "IndexError"),
     ],
 )
-def test_a_collate_function_must_keep_all_items(collate, message: str) -> None:
-    with error(DataError, *message.split()):
+def test_a_collate_function_must_keep_all_items(collate, names: str) -> None:
+    with error(DataError, *names.split()):
         DatasetExamples(Items(pair), 3, collate=collate).fetch(np.array([0, 1]))
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("labels", "names"),
     [
         ([0] * 7, "labels 7 8"),
         ([[0]] * 8, "labels (8"),
         ([0, 1, 2, 3, 0, 1, 2, 3], "labels[3] 3 0 2"),
         ([0, 1, -1, 0, 0, 0, 0, 0], "labels[2] -1"),
-        ([0.5] * 8, "labels float64 0 2"),
+        ([0.5] * 8, "labels float64"),
         ([float("nan")] * 8, "labels float64"),
         (["cat"] * 8, "labels <U3"),
         ([None] * 8, "labels object"),
@@ -257,12 +257,12 @@ def test_a_collate_function_must_keep_all_items(collate, message: str) -> None:
         ([], "labels (0"),
     ],
 )
-def test_stated_labels_must_fit(labels: list, message: str) -> None:
+def test_stated_labels_must_fit(labels: list, names: str) -> None:
     for examples in (
         DatasetExamples(Items(pair, targets=labels), 3),
         DatasetExamples(Items(pair), 3, known_labels=labels),
     ):
-        with error(DataError, *message.split()):
+        with error(DataError, *names.split()):
             examples.labels  # noqa: B018
 
 
@@ -310,7 +310,7 @@ def test_a_tensor_s_digest_depends_on_inputs_names_and_labels_not_on_layout() ->
 
 
 @pytest.mark.parametrize(
-    ("x", "labels", "message"),
+    ("x", "labels", "names"),
     [
         (
             torch.tensor([[0.0], [float("nan")], [1.0]]),
@@ -326,13 +326,13 @@ def test_a_tensor_s_digest_depends_on_inputs_names_and_labels_not_on_layout() ->
         ({"a": torch.zeros(3), "b": torch.zeros(2)}, [0, 1, 0], "'b' 2 3"),
         (torch.zeros(3, 2), [0, 1, 2], "labels[2] 2 0 1"),
         (torch.zeros(3, 2), [0, -1, 1], "labels[1] -1"),
-        (torch.zeros(3, 2), [0, 0.5, 1], "labels float64 0 1"),
+        (torch.zeros(3, 2), [0, 0.5, 1], "labels float64"),
         (torch.zeros(0, 2), [], "labels (0"),
         (torch.zeros(3, 2), [[0], [1], [0]], "labels (3"),
     ],
 )
-def test_bad_tensors_are_refused(x, labels: list, message: str) -> None:
-    with error(DataError, *message.split()):
+def test_bad_tensors_are_refused(x, labels: list, names: str) -> None:
+    with error(DataError, *names.split()):
         TensorExamples(x, np.array(labels), 2)
 
 

@@ -6,18 +6,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from regun.auditing import Gap, Number
+from regun.auditing import Estimate, Gap
 from regun.auditing.influence import Influence
 from regun.deletion.rule import NO_EVIDENCE, Facts, Finding, default_rule, read_rule, verdict
 from regun.errors import SettingsError
 
 BEFORE = Facts(
-    {"smia_auc": Number(75.0, 70.0, 80.0), "val_drop": Number(0.0), "test_acc": Number(91.0, 89.0, 93.0)},
+    {"smia_auc": Estimate(75.0, 70.0, 80.0), "val_drop": Estimate(0.0), "test_acc": Estimate(91.0, 89.0, 93.0)},
     {"smia_auc": 47.0, "test_acc": 90.5},
     {"smia_auc": Gap(28.0, 1.0, 2.0, 3.0), "test_acc": Gap(0.5)},
 )
 FACTS = Facts(
-    {"smia_auc": Number(52.0, 48.0, 56.0), "val_drop": Number(0.9), "test_acc": Number(90.0, 88.0, 92.0)},
+    {"smia_auc": Estimate(52.0, 48.0, 56.0), "val_drop": Estimate(0.9), "test_acc": Estimate(90.0, 88.0, 92.0)},
     {"smia_auc": 47.0, "test_acc": 90.5},
     {"smia_auc": Gap(5.0, 1.0, 2.0, 3.0), "test_acc": Gap(0.5)},
     before=BEFORE,
@@ -27,7 +27,7 @@ FACTS = Facts(
 def left(answer: str) -> Influence:
     return Influence(
         verdict=answer,
-        share=Number(10.0, -5.0, 25.0),
+        share=Estimate(10.0, -5.0, 25.0),
         records=12,
         out_models=2,
         halved=6,
@@ -120,7 +120,7 @@ def test_a_rule_that_does_not_ask_for_forgetting_cannot_tell() -> None:
 
 def test_accuracy_lost_and_gained_is_said_in_points() -> None:
     for value, said in ((0.9, "0.90 points lost"), (0.0, "0.00 points lost"), (-0.83, "0.83 points gained")):
-        (_, found) = read_rule("test_drop<1").judge({"all": Facts({"test_drop": Number(value)}, {}, {})})
+        (_, found) = read_rule("test_drop<1").judge({"all": Facts({"test_drop": Estimate(value)}, {}, {})})
         assert (found.answer, found.why) == ("passed", said)
 
 
@@ -132,7 +132,7 @@ def test_the_verdict_is_that_of_the_worst_answer(answers: tuple[str, ...]) -> No
 
 
 def test_both_scopes_count_for_forgetting_and_utility_counts_once() -> None:
-    worse = Facts({**FACTS.numbers, "smia_auc": Number(70.0, 60.0, 80.0)}, {}, {}, left("remembered"), BEFORE)
+    worse = Facts({**FACTS.numbers, "smia_auc": Estimate(70.0, 60.0, 80.0)}, {}, {}, left("remembered"), BEFORE)
     better = Facts(FACTS.numbers, {}, {}, left("forgotten"), BEFORE)
     findings = read_rule("smia_auc~50, forgotten, val_drop<1").judge({"all": better, "new": worse})
     assert [(f.condition, f.scope, f.answer) for f in findings] == [

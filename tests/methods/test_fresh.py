@@ -65,3 +65,25 @@ def test_frozen_layers_keep_theirs() -> None:
     for fresh in (reset(model, 1), shuffled(model, 1)):
         assert torch.equal(fresh.distilbert.embeddings.word_embeddings.weight, kept)
         assert float(fresh.classifier.weight.detach().std()) == pytest.approx(0.02, rel=0.5)
+
+
+class Placed(nn.Linear):
+    """Remembers whether it was on the CPU or on its own device when it drew its weights."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.moves, self.drawn_after = 0, -1
+        super().__init__(*sizes)
+
+    def _apply(self, fn, recurse: bool = True):
+        self.moves += 1
+        return super()._apply(fn, recurse)
+
+    def reset_parameters(self) -> None:
+        self.drawn_after = self.moves
+        super().reset_parameters()
+
+
+@pytest.mark.parametrize("make", [reset, shuffled])
+def test_fresh_weights_are_drawn_on_the_cpu_and_moved_to_the_model_s_device(make) -> None:
+    layer = make(Placed(4, 3), 5)
+    assert (layer.drawn_after, layer.moves) == (1, 2)

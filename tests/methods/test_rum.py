@@ -115,6 +115,8 @@ def test_work_is_the_sum_and_needs_are_joined() -> None:
     assert method.needs_of(config).fresh_model
     assert method.needs_of(rum.Config()).heldout
     assert not method.needs_of(rum.Config(easy="neggrad", hard="none")).retain
+    assert method.needs_of(rum.Config(easy="none", hard="auto")).uses_heldout, "held-out data cannot judge the result"
+    assert not method.needs_of(rum.Config(easy="neggrad", hard="finetune")).uses_heldout
 
 
 @pytest.mark.parametrize("steps", [2, 3, 9, 40])

@@ -22,9 +22,11 @@ def cross_entropy(job):
 
 
 def finetune(job, recipe=None, **more):
-    return fit(
-        job, one_pass(job, "retain", job.indices("retain"), 16), cross_entropy(job), recipe or Recipe(epochs=3), **more
-    )
+    return finetune_by(job, cross_entropy(job), recipe, **more)
+
+
+def finetune_by(job, loss, recipe=None, **more):
+    return fit(job, one_pass(job, "retain", job.indices("retain"), 16), loss, recipe or Recipe(epochs=3), **more)
 
 
 def test_one_step_of_sgd_is_the_formula() -> None:
@@ -132,6 +134,26 @@ def test_an_all_true_mask_changes_nothing_and_a_missing_one_is_refused() -> None
     assert same_parameters(plain.model, masked.model)
     with pytest.raises(SettingsError, match="the mask lacks"):
         finetune(job_for(mlp(), blobs()), mask={})
+
+
+@pytest.mark.parametrize("fault", ["loss", "gradient"])
+def test_a_step_that_diverges_leaves_weights_and_buffers_as_they_were(fault: str) -> None:
+    job = job_for(conv_net(), images())
+    before: dict[str, torch.Tensor] = {}
+
+    def loss(step: Step) -> torch.Tensor:
+        if job.cost.steps < 2:
+            return cross_entropy(job)(step)
+        before.update({name: value.clone() for name, value in job.model.state_dict().items()})
+        good = cross_entropy(job)(step)  # moves the running statistics of BatchNorm
+        return good * math.inf if fault == "loss" else good + (good - good).sqrt()  # 0, with an infinite slope
+
+    fitted = finetune_by(job, loss)
+    assert fitted.diverged is not None
+    assert fault in fitted.diverged
+    assert any(name.endswith("running_mean") for name in before)
+    for name, value in job.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 def test_divergence_stops_with_finite_weights_and_buffers() -> None:

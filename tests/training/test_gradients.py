@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regun.training.gradients import fisher_by_batch, fisher_by_example, summed_gradient
 from toys import blobs, job_for, mlp
@@ -44,3 +45,16 @@ def test_the_gradient_of_what_is_not_used_is_zero() -> None:
         values = found(job, job.indices("forget"))
         assert not values["unused.weight"].any()
         assert values["net.0.weight"].any()
+
+
+def test_the_fisher_by_batch_is_the_mean_over_batches_of_squared_mean_gradients() -> None:
+    job = job_for(mlp(), blobs())
+    rows = job.indices("forget")[:7]
+    found, expected = fisher_by_batch(job, rows, batch_size=3), dict.fromkeys(dict(job.model.named_parameters()), 0.0)
+    job.model.eval()
+    for batch in job.examples.stream([rows[:3], rows[3:6], rows[6:]]):
+        loss = functional.cross_entropy(job.model(batch.x), batch.y)
+        for name, gradient in zip(expected, torch.autograd.grad(loss, list(job.model.parameters())), strict=True):
+            expected[name] += gradient.double().square() / 3
+    for name, value in found.items():
+        assert torch.allclose(value, expected[name], rtol=1e-5, atol=1e-12), name

@@ -2,13 +2,14 @@
 
 from regun.auditing.attack_results import AttackResult
 from regun.auditing.attacks import ATTACKS, Attack, Evidence, Scorer
+from regun.auditing.claims import Finding
 from regun.auditing.code import judged_by
 from regun.auditing.estimates import Measure, Metric
 from regun.auditing.evaluation import METRICS, Evaluation, describe, evaluate
 from regun.auditing.floor import FloorSummary, NoiseFloor, noise_floor
 from regun.auditing.gaps import Gap
 from regun.auditing.influence import Influence, InfluencePart
-from regun.auditing.intervals import Number
+from regun.auditing.intervals import Estimate
 from regun.auditing.metrics import spread
 from regun.auditing.predictions import UNSEEN, Predictions, SplitPredictions
 from regun.auditing.risk import Exposed, Risk, exposed_list, risk_list, risk_rows
@@ -22,9 +23,11 @@ __all__ = [
     "Attack",
     "AttackResult",
     "Decision",
+    "Estimate",
     "Evaluation",
     "Evidence",
     "Exposed",
+    "Finding",
     "FloorSummary",
     "Gap",
     "Influence",
@@ -32,7 +35,6 @@ __all__ = [
     "Measure",
     "Metric",
     "NoiseFloor",
-    "Number",
     "Outcome",
     "Predictions",
     "Risk",

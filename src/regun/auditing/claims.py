@@ -2,162 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from regun.auditing.attack_results import GROUP, number_name
+from regun.auditing.attack_results import LOSS_ATTACK, number_name
 from regun.auditing.influence import Influence
-from regun.auditing.intervals import Number
+from regun.auditing.intervals import Estimate
+from regun.auditing.verdict import OUTCOMES, Outcome
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of an audit: what it is about, whether that is good, and a sentence with the numbers.
+
+    `influence`: what is left of the forgotten records' influence. `loss attack`: it separates forgotten from unseen
+    examples. `power`: it did not separate them before unlearning either. `retained`: the exposure of retained ones.
+    """
+
+    about: Literal["influence", "loss attack", "power", "retained"]
+    outcome: Outcome
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Basis:
-    """What an audit rests on: the splits and which unseen ones are judged, whether there is a Retrain, how many
-    references, whether there is a noise floor, and what was found before and after."""
+class AuditBasis:
+    """The material of an audit: splits, judged unseen sets, models, and the numbers after and before unlearning."""
 
     splits: tuple[str, ...]
     judged: tuple[str, ...]
     retrain: bool
     references: int
     floor: bool
-    numbers: Mapping[str, Number]
-    before: Mapping[str, Number]
+    numbers: Mapping[str, Estimate]
+    before: Mapping[str, Estimate]
     influence: Influence | None
-    group: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    loss_aucs: Mapping[str, Estimate]
     """AUC of the loss attack against each judged set, with intervals that hold all at once."""
 
 
-def findings(basis: Basis) -> tuple[str, ...]:
-    """What was found of this model: the influence left, what the loss attack sees and could have seen, and harm."""
-    left = basis.influence
-    influence = [f"Influence left: {left.verdict}. {left.why}"] if left is not None else []
-    return (*influence, *_told_apart(basis), *_blind(basis), *_harm(basis))
+def findings(basis: AuditBasis) -> Iterator[Finding]:
+    """Yield what was found: influence left, what the loss attack shows and could have shown, harm to retained ones."""
+    if (left := basis.influence) is not None:
+        yield Finding("influence", OUTCOMES[left.verdict], f"Influence left: {left.verdict}. {left.why}")
+    apart = {name: auc for name, auc in basis.loss_aucs.items() if not _holds(auc, 50.0)}
+    if apart:
+        text = "The loss attack significantly separates forgotten from unseen examples"
+        yield Finding("loss attack", "failed", f"{text} ({_aucs(apart)}).")
+    names = {split: number_name(LOSS_ATTACK, "auc", split) for split in basis.judged}
+    were = {split: basis.before[name] for split, name in names.items() if name in basis.before}
+    powerless = {split: auc for split, auc in were.items() if _holds(auc, 50.0)}
+    if powerless:
+        text = (
+            f"The loss attack did not separate forgotten from unseen examples before unlearning ({_aucs(powerless)}). "
+            "It has no power here: a pass now would be inconclusive."
+        )
+        yield Finding("power", "inconclusive", text)
+    name = next((n for s in basis.judged if (n := number_name("retain", "auc", s)) in basis.before), None)
+    if name is not None:
+        was, now = basis.before[name], basis.numbers[name]
+        rose = was.high is not None and now.low is not None and now.low > was.high
+        text = (
+            f"Unlearning {'significantly increases' if rose else 'does not significantly increase'} the exposure of "
+            f"retained examples: the loss attack's AUC on them changes from {_shown(was)} to {_shown(now)}."
+        )
+        yield Finding("retained", "failed" if rose else "passed", text)
 
 
-def claims(basis: Basis) -> tuple[str, ...]:
-    """One sentence for each claim: supported by this audit, or what it would take."""
-    return (
-        _utility(basis),
-        _as_a_group(basis),
-        *_power(basis),
-        _single_examples(basis.references),
-        *_influence(basis),
-        _as_retrained(basis.retrain),
-        _within_noise(basis),
-    )
-
-
-def _utility(basis: Basis) -> str:
+def claims(basis: AuditBasis) -> Iterator[str]:
+    """Yield one sentence for each claim: what this audit supports, or what it lacks."""
     lacking = [name for name in ("retain", "test") if name not in basis.splits]
     if lacking:
-        return f"Utility is shown in part only: give the {' and '.join(lacking)} split to measure it."
-    return "Utility (accuracy on retained and unseen examples) is measured."
-
-
-def _harm(basis: Basis) -> Iterable[str]:
-    """Unlearning may expose examples that stay."""
-    name = next((n for s in basis.judged if (n := number_name("retain", "auc", s)) in basis.before), None)
-    if name is None:
-        return
-    was, now = basis.before[name], basis.numbers[name]
-    rose = was.high is not None and now.low is not None and now.low > was.high
+        yield f"Utility is measured in part only: give the {' and '.join(lacking)} split as well."
+    else:
+        yield "Utility is measured: accuracy on retained and unseen examples."
+    *first, last = basis.judged
+    judged = f"{', '.join(first)} and {last}" if first else last
     yield (
-        f"Retained examples are {'exposed more' if rose else 'not shown to be exposed more'} by unlearning: the loss "
-        f"attack's AUC on them went from {_shown(was)} to {_shown(now)}."
+        "Forgotten examples as a group are compared with unseen ones by loss, confidence and entropy "
+        f"(against {judged}). Such attacks overstate forgetting, so a pass is no proof."
     )
-
-
-def _told_apart(basis: Basis) -> Iterable[str]:
-    apart = [name for name, auc in basis.group.items() if not _holds(auc, 50.0)]
-    if apart:
-        told = "; ".join(f"AUC {_shown(basis.group[name])} against {name}" for name in apart)
-        yield f"Forgotten examples as a group do not look like unseen ones: the loss attack tells them apart ({told})."
-
-
-def _blind(basis: Basis) -> Iterable[str]:
-    """Where the loss attack saw nothing before unlearning either."""
-    were = {s: basis.before[n] for s in basis.judged if (n := number_name(GROUP, "auc", s)) in basis.before}
-    blind = [name for name, auc in were.items() if _holds(auc, 50.0)]
-    if blind:
-        told = "; ".join(f"AUC {_shown(were[name])} against {name}" for name in blind)
-        yield (
-            f"The loss attack could not tell forgotten examples from unseen ones before unlearning either ({told}), so "
-            "that it cannot tell them now would show nothing."
-        )
-
-
-def _as_a_group(basis: Basis) -> str:
-    return (
-        "Whether forgotten examples as a group look like unseen ones is measured (loss, confidence and entropy against "
-        f"{_names(basis.judged)}); such attacks are known to overstate forgetting, so a pass here is no proof."
-    )
-
-
-def _power(basis: Basis) -> Iterable[str]:
     if not basis.before:
         yield (
-            "What these tests could have seen is not known, so nothing here is evidence of forgetting: give the model "
-            "before unlearning."
+            "The power of these tests is unknown, so nothing here is evidence of forgetting: give the model before "
+            "unlearning."
         )
+    yield _single_examples(basis.references)
+    if basis.influence is None:
+        needed = "" if basis.before else "the model before unlearning and "
+        yield (
+            f"The influence left cannot be measured: that needs {needed}models that never saw the forgotten examples, "
+            "retrained or trained for a short time."
+        )
+    if basis.retrain:
+        yield "The distance to a model retrained without the forget set is measured (divergence and gaps)."
+    else:
+        yield (
+            "'Behaves as if retrained' cannot be claimed: divergence and gaps need a model retrained without the "
+            "forget set. The target of an AUC is Retrain's AUC, not 50."
+        )
+    yield _noise_floor(basis)
 
 
 def _single_examples(references: int) -> str:
     if references >= 2:
-        return f"Whether single forgotten examples stand out is measured against {references} reference models."
+        return f"Single forgotten examples are compared with {references} reference models."
     if references == 1:
-        return "Single examples are compared with 1 reference model (RMIA); LiRA and a steady RMIA need 2 or more."
+        return "Single examples are compared with 1 reference model (RMIA); LiRA and a stable RMIA need 2 or more."
     return (
-        "Whether single forgotten examples stand out cannot be claimed: that needs reference models trained without "
-        "the forget set (1 for RMIA, 2 for LiRA)."
+        "Nothing can be claimed about single forgotten examples: that needs reference models trained without the "
+        "forget set (1 for RMIA, 2 for LiRA)."
     )
 
 
-def _influence(basis: Basis) -> Iterable[str]:
-    if basis.influence is None:
-        lacking = "" if basis.before else "the model before unlearning and "
-        yield (
-            f"How much influence is left cannot be said: that needs {lacking}models that never saw the forgotten "
-            "examples, retrained or trained for a short time."
-        )
-
-
-def _as_retrained(retrain: bool) -> str:
-    if retrain:
-        return "How far the model is from one retrained without the forget set is measured (divergence and gaps)."
-    return (
-        "'Behaves as if retrained' cannot be claimed: divergence and gaps need a model retrained without the forget "
-        "set. An AUC of 50 is not the target by itself; Retrain's own AUC is."
-    )
-
-
-def _within_noise(basis: Basis) -> str:
+def _noise_floor(basis: AuditBasis) -> str:
     if basis.floor and basis.before:
         return (
-            "Every gap is shown next to how far retrained models are from each other (the noise floor), and to how far "
-            "the model before unlearning was."
+            "Every gap is shown next to the noise floor (how far retrained models are from each other) and to the gap "
+            "of the model before unlearning."
         )
     if basis.floor:
         return (
-            "Every gap is shown next to how far retrained models are from each other (the noise floor); 'inside' "
-            "cannot be claimed without the model before unlearning, which may be inside as well."
+            "Every gap is shown next to the noise floor (how far retrained models are from each other). 'inside' "
+            "cannot be claimed without the model before unlearning: it may be inside as well."
         )
     if basis.retrain and basis.references >= 2:
-        return "The noise floor was not asked for, so no gap can be called small or large."
+        return "The noise floor was switched off, so no gap can be called small or large."
     return (
         "'Inside the noise floor' cannot be claimed: the noise floor needs Retrain and at least 2 reference models of "
         "the same recipe with other seeds."
     )
 
 
-def _holds(number: Number, value: float) -> bool:
-    return number.low is None or number.high is None or number.low <= value <= number.high
+def _holds(estimate: Estimate, value: float) -> bool:
+    return estimate.low is None or estimate.high is None or estimate.low <= value <= estimate.high
 
 
-def _shown(number: Number) -> str:
-    ends = "" if number.low is None or number.high is None else f" ({number.low:.1f} to {number.high:.1f})"
-    return f"{number.value:.1f}{ends}"
+def _aucs(estimates: Mapping[str, Estimate]) -> str:
+    return "; ".join(f"AUC {_shown(auc)} against {split}" for split, auc in estimates.items())
 
 
-def _names(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+def _shown(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.1f}"
+    return f"{estimate.value:.1f} ({estimate.low:.1f} to {estimate.high:.1f})"

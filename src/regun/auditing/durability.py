@@ -19,8 +19,8 @@ import numpy.typing as npt
 from regun.auditing.estimates import Metric
 from regun.auditing.evaluation import Evaluation
 from regun.auditing.floor import NoiseFloor
-from regun.auditing.gaps import Distances, Gap
-from regun.auditing.intervals import Number, auc_interval, share
+from regun.auditing.gaps import Gap, judge_gaps
+from regun.auditing.intervals import Estimate, auc_interval, share
 from regun.auditing.predictions import LOG_FLOOR, UNSEEN, FloatArray
 from regun.auditing.roc import Contrast
 from regun.errors import AuditError
@@ -98,8 +98,8 @@ class Relearned:
     """The outcome of the check: numbers with intervals, those of the model before unlearning where it is known,
     Retrain's own, distances next to the noise floor, curves."""
 
-    numbers: Mapping[str, Number]
-    before: Mapping[str, Number]
+    numbers: Mapping[str, Estimate]
+    before: Mapping[str, Estimate]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
     curve: tuple[Point, ...]
@@ -144,7 +144,7 @@ def relearned(
         numbers=numbers,
         before=knew,
         retrain={name: number.value for name, number in own.items()},
-        gaps=Distances(ours, past, RELEARN_METRICS, judged=()).gaps(noise),
+        gaps=judge_gaps(ours, past, noise, RELEARN_METRICS),
         curve=points(target, references),
         retrain_curve=points(retrain, references) if retrain is not None else (),
     )
@@ -191,14 +191,14 @@ def with_relearning(evaluation: Evaluation, found: Relearned) -> Evaluation:
     )
 
 
-def _numbers(curve: Curve, retrain: Curve | None, references: Sequence[Curve]) -> dict[str, Number]:
+def _numbers(curve: Curve, retrain: Curve | None, references: Sequence[Curve]) -> dict[str, Estimate]:
     found = dict(_after(curve, references))
-    found["regained_acc"] = Number(_above(_accuracies, curve, retrain, references))
-    found["regained_auc"] = Number(_above(_aucs, curve, retrain, references))
+    found["regained_acc"] = Estimate(_above(_accuracies, curve, retrain, references))
+    found["regained_auc"] = Estimate(_above(_aucs, curve, retrain, references))
     return found
 
 
-def _after(curve: Curve, references: Sequence[Curve]) -> Iterator[tuple[str, Number]]:
+def _after(curve: Curve, references: Sequence[Curve]) -> Iterator[tuple[str, Estimate]]:
     right = curve.right["forget"][-1]
     yield "relearn_forget_acc", share(float(right.mean()), len(right))
     yield "relearn_smia_auc", auc_interval(_contrast(curve, -1))
@@ -252,7 +252,7 @@ def _auc(contrast: Contrast) -> float:
     return 100.0 * float(contrast.auc()[0])
 
 
-def _distances(ours: Mapping[str, Number], retrain: Mapping[str, Number]) -> dict[str, float]:
+def _distances(ours: Mapping[str, Estimate], retrain: Mapping[str, Estimate]) -> dict[str, float]:
     """How far every number is from Retrain's; what was regained is that far above it already."""
     return {
         name: max(0.0, number.value) if name in REGAINED else abs(number.value - retrain[name].value)

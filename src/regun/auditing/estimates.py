@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regun.auditing.intervals import (
-    Number,
+    Estimate,
     Replicates,
     Resampling,
     auc_interval,
@@ -23,7 +23,7 @@ from regun.auditing.intervals import (
     rng,
     share,
     share_noise,
-    told_apart,
+    significantly_apart,
 )
 from regun.auditing.predictions import FloatArray, SplitPredictions
 from regun.auditing.roc import Contrast
@@ -31,7 +31,7 @@ from regun.auditing.user_functions import at_the_border, check_name, first_line
 from regun.errors import AuditError
 
 
-class Estimate(Protocol):
+class Statistic(Protocol):
     """A value in its unit, and its interval from resamples: those that numbers share, or its own."""
 
     @property
@@ -41,11 +41,11 @@ class Estimate(Protocol):
         """The number under the shared resamples of the scored splits; None if it does not use them."""
         ...
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
         """The value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
         ...
 
-    def noise(self, other: Estimate) -> float | None:
+    def noise(self, other: Statistic) -> float | None:
         """How far two models' values differ by the choice of examples alone, as a deviation; None if not known."""
         ...
 
@@ -59,10 +59,10 @@ class Fixed:
     def replicates(self) -> None:
         return None
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
-        return Number(self.value)
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
+        return Estimate(self.value)
 
-    def noise(self, other: Estimate) -> None:
+    def noise(self, other: Statistic) -> None:
         return None
 
 
@@ -82,12 +82,12 @@ class PerExample:
         split = self.of
         return None if split is None else lambda weights: self.values @ weights[split] / len(self.values)
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
         own = self.of is None
         used = bootstrap_mean(self.values, how.resamples, rng(how.seed, name)) if own else drawn
         return percentile(float(self.values.mean()), used, how.level, self.scale)
 
-    def noise(self, other: Estimate) -> float | None:
+    def noise(self, other: Statistic) -> float | None:
         return self.scale * mean_noise(self.values, other.values) if isinstance(other, PerExample) else None
 
 
@@ -104,10 +104,10 @@ class Share:
     def replicates(self) -> None:
         return None
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
         return share(float(self.hits.mean()), len(self.hits), how.level)
 
-    def noise(self, other: Estimate) -> float | None:
+    def noise(self, other: Statistic) -> float | None:
         return 100.0 * share_noise(self.hits, other.hits) if isinstance(other, Share) else None
 
 
@@ -117,10 +117,12 @@ class Ranked:
 
     members: FloatArray
     nonmembers: FloatArray
+    known: float | None = field(default=None, kw_only=True)
+    """The value, where it is known already."""
 
     @property
     def value(self) -> float:
-        return 100.0 * float(self.placements[0].mean())
+        return 100.0 * float(self.placements[0].mean()) if self.known is None else self.known
 
     @cached_property
     def placements(self) -> tuple[FloatArray, FloatArray]:
@@ -129,10 +131,10 @@ class Ranked:
     def replicates(self) -> None:
         return None
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
         return auc_interval(self._contrast(), how.level)
 
-    def noise(self, other: Estimate) -> float | None:
+    def noise(self, other: Statistic) -> float | None:
         return auc_noise(self.placements, other.placements) if isinstance(other, Ranked) else None
 
     def _contrast(self) -> Contrast:
@@ -159,16 +161,16 @@ class Apart:
         measure = self.contrast.wasserstein if self.wasserstein else self.contrast.advantage
         return lambda weights: measure(weights["forget"], weights[self.against])
 
-    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Number:
+    def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
         sizes = len(self.contrast.members), len(self.contrast.nonmembers)
-        apart = told_apart(float(self.contrast.advantage()[0]), *sizes, how.level)
+        apart = significantly_apart(float(self.contrast.advantage()[0]), *sizes, how.level)
         return distance(self._distance, drawn, apart, how.level)
 
-    def noise(self, other: Estimate) -> None:
+    def noise(self, other: Statistic) -> None:
         return None
 
 
-Found = Estimate | npt.NDArray[Any] | float | None
+Found = Statistic | npt.NDArray[Any] | float | None
 """What a metric may return: a number; an array of one value an example, whose mean is the number; an array of True and
 False, whose share is the number, in percent; None where it cannot be had; or an `Estimate`."""
 Measure = Callable[[SplitPredictions, SplitPredictions | None], Found]
@@ -201,14 +203,14 @@ class Metric:
         object.__setattr__(self, "meaning", self.meaning or first_line(self.measure))
         object.__setattr__(self, "terms", tuple(self.terms))
 
-    def __call__(self, splits: SplitPredictions, retrain: SplitPredictions | None) -> Estimate | None:
+    def __call__(self, splits: SplitPredictions, retrain: SplitPredictions | None) -> Statistic | None:
         """What the metric finds on one model; None where it cannot be had."""
         if self.measure is None:
             return None
         with at_the_border(f"the metric {self.name!r}"):
             return self._estimate(self.measure(splits, retrain))
 
-    def _estimate(self, found: Found) -> Estimate | None:
+    def _estimate(self, found: Found) -> Statistic | None:
         if found is None or isinstance(found, Fixed | PerExample | Share | Ranked | Apart):
             return found
         values = np.asarray(found)

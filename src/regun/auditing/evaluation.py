@@ -9,25 +9,30 @@ from typing import Any
 import numpy as np
 
 from regun.auditing.attack_results import (
-    GROUP,
+    LOSS_ATTACK,
     STATISTICS,
     AttackResult,
     AttackRun,
     attack_metrics,
-    attack_result,
-    number_name,
     offline_a,
+    run_attacks,
 )
 from regun.auditing.attacks import ATTACKS, Attack, Scorer
-from regun.auditing.checks import check_never_trained_on, choose, judged_sets
-from regun.auditing.claims import Basis, claims, findings
-from regun.auditing.estimates import Estimate, Measure, Metric, Share
+from regun.auditing.checks import (
+    aligned,
+    check_distinct,
+    check_never_trained_on,
+    check_splits,
+    choose,
+    judged_sets,
+)
+from regun.auditing.claims import AuditBasis, Finding, claims, findings
+from regun.auditing.estimates import Measure, Metric, Share, Statistic
 from regun.auditing.floor import NoiseFloor, floor_of
-from regun.auditing.gaps import Distances, Gap
-from regun.auditing.influence import Influence
-from regun.auditing.intervals import LEVEL, Number, Resampling, auc_interval, replicate
-from regun.auditing.metrics import BUILT_IN, measured, own_values
-from regun.auditing.models import AuditModels
+from regun.auditing.gaps import Gap, judge_gaps
+from regun.auditing.influence import Influence, influence
+from regun.auditing.intervals import LEVEL, Estimate, Resampling, auc_interval, replicate
+from regun.auditing.metrics import BUILT_IN, differences, measured, own_values
 from regun.auditing.predictions import UNSEEN, SplitPredictions
 from regun.auditing.risk import Exposed, exposed_list
 from regun.auditing.verdict import Verdict
@@ -46,7 +51,7 @@ METRICS: dict[str, Metric] = BUILT_IN | {
 class Evaluation:
     """What an audit found; all numbers by name (see `describe`), in percent unless its unit says otherwise."""
 
-    numbers: Mapping[str, Number]
+    numbers: Mapping[str, Estimate]
     attacks: Mapping[str, AttackResult]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
@@ -56,14 +61,14 @@ class Evaluation:
     settings: Mapping[str, Any]
     metrics: Mapping[str, Metric] = field(default_factory=dict[str, Metric])
     """What people are told about the numbers that are not in METRICS: those of the user's attacks and metrics."""
-    before: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    before: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     """The numbers of the model before unlearning, where it is known."""
     influence: Influence | None = None
     """What is left of the forgotten records' influence, where models that never saw them are known too."""
     exposed: tuple[Exposed, ...] = ()
     """The retained examples that unlearning exposed most."""
-    findings: tuple[str, ...] = ()
-    """What was found, in sentences: influence left, what the loss attack sees and could have seen, harm to others."""
+    findings: tuple[Finding, ...] = ()
+    """What was found: influence left, what the loss attack shows and could have shown, harm to retained examples."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -92,13 +97,13 @@ class Evaluation:
             "before": {name: number.to_json() for name, number in self.before.items()},
             "influence": self.influence.to_json() if self.influence else None,
             "exposed": [asdict(one) for one in self.exposed],
-            "findings": list(self.findings),
+            "findings": [asdict(one) for one in self.findings],
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Evaluation:
         return cls(
-            numbers={name: Number(*parts) for name, parts in value["numbers"].items()},
+            numbers={name: Estimate(*parts) for name, parts in value["numbers"].items()},
             attacks={name: AttackResult.from_json(found) for name, found in value["attacks"].items()},
             retrain=dict(value["retrain"]),
             gaps={name: Gap(**parts) for name, parts in value["gaps"].items()},
@@ -106,10 +111,10 @@ class Evaluation:
             claims=tuple(value["claims"]),
             settings=dict(value["settings"]),
             metrics={name: Metric(**parts) for name, parts in value["metrics"].items()},
-            before={name: Number(*parts) for name, parts in value["before"].items()},
+            before={name: Estimate(*parts) for name, parts in value["before"].items()},
             influence=Influence.from_json(value["influence"]) if value["influence"] else None,
             exposed=tuple(Exposed(**one) for one in value["exposed"]),
-            findings=tuple(value["findings"]),
+            findings=tuple(Finding(**one) for one in value["findings"]),
         )
 
 
@@ -155,102 +160,109 @@ def evaluate(
     resamples make the intervals; 0: none.
     """
     how = Resampling(bootstrap, seed, level)
-    parties = AuditModels.of(signals, retrain, references, before)
+    check_splits(signals)
+    truth = aligned(signals, retrain, "Retrain") if retrain is not None else None
+    others = [aligned(signals, reference, f"reference {k}") for k, reference in enumerate(references)]
+    past = aligned(signals, before, "the model before unlearning") if before is not None else None
+    check_distinct([("the audited model", signals)] + ([("Retrain", truth)] if truth is not None else []), others)
     judged = judged_sets(signals, unseen)
     check_never_trained_on(signals["forget"].indices, trained_on, len(references))
     chosen, measures = choose(attacks, metrics, len(references), "val" in signals)
     a = offline_a(references) if rmia_a is None else rmia_a
-    ours = parties.attacked(parties.target, chosen, a, seed)
-    theirs, past = (_summarised(parties.attacked(who, chosen, a, seed), level) for who in (parties.truth, parties.past))
-    bars = {run.name: theirs[number_name(run.attack.name, "auc", run.against)] for run in ours if theirs}
-    found = measured(measures, signals, retrain)
-    numbers, results = _with_intervals(found, ours, bars, parties.target.sizes(), how)
-    knew = _before(parties, past, measures, how)
-    left = parties.influence([*parties.never, *([] if parties.never else outs)], judged, seed)
-    retrained = own_values(measures, retrain) if retrain is not None else {}
+
+    runs = run_attacks(chosen, signals, others, a, seed)
+    theirs = _summarized(run_attacks(chosen, truth, others, a, seed), level) if truth is not None else {}
+    retrain_aucs = {run.name: theirs[run.auc_name] for run in runs if theirs}
+    statistics = measured(measures, signals, truth)
+    sizes = {name: len(signals[name]) for name in ("forget", *UNSEEN) if name in signals}
+    numbers, results = _with_intervals(statistics, runs, retrain_aucs, sizes, how)
+    numbers_before: dict[str, Estimate] = {}
+    if past is not None:
+        plain, no_draws = replace(how, resamples=0), np.empty(0)
+        numbers_before = {
+            name: statistic.number(name, no_draws, plain) for name, statistic in measured(measures, past, truth).items()
+        }
+        numbers_before |= _summarized(run_attacks(chosen, past, others, a, seed), level)
+    retrained = own_values(measures, truth) if truth is not None else {}
     retrained |= {name: number.value for name, number in theirs.items()}
-    if floor is True and parties.truth is not None and len(references) >= 2:
-        floor = floor_of([parties.truth, *parties.others], chosen, measures, seed)
+
+    never = [model for model in (truth, *others) if model is not None] or outs
+    left = influence(signals, past, never, unseen=judged, seed=seed) if past is not None and never else None
+    if floor is True and truth is not None and len(references) >= 2:
+        floor = floor_of([truth, *others], chosen, measures, seed)
     noise = floor if isinstance(floor, NoiseFloor) else None
-    gaps = Distances.of(numbers, knew, retrained, measures, judged, left).gaps(noise) if retrain is not None else {}
-    numbers |= {m.name: Number(gaps[m.name].value) for m in measures if m.terms and m.name in gaps}
+    gaps: dict[str, Gap] = {}
+    if truth is not None:
+        ours, then = (
+            differences({name: number.value for name, number in known.items()}, retrained, measures)
+            for known in (numbers, numbers_before)
+        )
+        gaps = judge_gaps(ours, then, noise, {metric.name: metric for metric in measures}, judged, left)
+    numbers |= {m.name: Estimate(gaps[m.name].value) for m in measures if m.terms and m.name in gaps}
     numbers |= {"influence_left": left.share} if left is not None and left.known else {}
-    basis = Basis(
+    at_once = 1 - (1 - LEVEL) / len(judged)
+    loss = [run for run in runs if run.attack.name == LOSS_ATTACK and run.against in judged]
+    basis = AuditBasis(
         splits=tuple(signals),
         judged=judged,
-        retrain=retrain is not None,
+        retrain=truth is not None,
         references=len(references),
         floor=noise is not None,
         numbers=numbers,
-        before=knew,
+        before=numbers_before,
         influence=left,
-        group=_group(ours, judged),
+        loss_aucs={run.against: auc_interval(run.contrast, at_once) for run in loss},
     )
     return Evaluation(
         numbers=numbers,
         attacks=results,
         retrain=retrained,
         gaps=gaps,
-        flags=tuple(_flag(result, bars.get(name)) for name, result in results.items() if result.over_forgetting),
-        claims=claims(basis),
+        flags=tuple(_flag(one, retrain_aucs.get(name)) for name, one in results.items() if one.over_forgetting),
+        claims=tuple(claims(basis)),
         settings={"bootstrap": bootstrap, "seed": seed, "level": level, "references": len(references), "rmia_a": a},
-        metrics=_described(numbers, found, ours, measures),
-        before=knew,
+        metrics=_described(numbers, statistics, runs, measures),
+        before=numbers_before,
         influence=left,
-        exposed=tuple(exposed_list(signals, before, against=judged[0])) if before and "retain" in signals else (),
-        findings=findings(basis),
+        exposed=tuple(exposed_list(signals, past, against=judged[0])) if past and "retain" in signals else (),
+        findings=tuple(findings(basis)),
     )
 
 
-def _group(runs: Sequence[AttackRun], judged: Sequence[str]) -> dict[str, Number]:
-    """The AUC of the loss attack against each judged set, with intervals that hold all at once in 95 % of cases."""
-    level = 1 - (1 - LEVEL) / len(judged)
-    loss = [run for run in runs if run.attack.name == GROUP and run.against in judged]
-    return {run.against: auc_interval(run.contrast, level) for run in loss}
-
-
-def _before(
-    parties: AuditModels, attacked: Mapping[str, Number], metrics: Sequence[Metric], how: Resampling
-) -> dict[str, Number]:
-    """The numbers of the model before unlearning, with the intervals that need no resamples."""
-    if parties.past is None:
-        return {}
-    plain, nothing = replace(how, resamples=0), np.empty(0)
-    found = measured(metrics, parties.past.splits, parties.truth.splits if parties.truth else None)
-    numbers = {name: estimate.number(name, nothing, plain) for name, estimate in found.items()}
-    return numbers | dict(attacked)
-
-
-def _summarised(runs: Sequence[AttackRun], level: float) -> dict[str, Number]:
-    """The numbers of attacks on a model that the audited one is compared with; their scores need not be kept."""
-    numbers: dict[str, Number] = {}
+def _summarized(runs: Sequence[AttackRun], level: float) -> dict[str, Estimate]:
+    """Return the numbers of attacks on a model that the audited one is compared with; only AUCs have intervals."""
+    numbers: dict[str, Estimate] = {}
     for run in runs:
-        numbers |= {name: Number(value) for name, value in run.values().items()}
-        numbers[number_name(run.attack.name, "auc", run.against)] = auc_interval(run.contrast, level)
+        numbers |= {name: Estimate(value) for name, value in run.values().items()}
+        numbers[run.auc_name] = auc_interval(run.contrast, level)
     return numbers
 
 
 def _with_intervals(
-    found: Mapping[str, Estimate],
+    statistics: Mapping[str, Statistic],
     runs: Sequence[AttackRun],
-    bars: Mapping[str, Number],
+    retrain_aucs: Mapping[str, Estimate],
     sizes: Mapping[str, int],
     how: Resampling,
-) -> tuple[dict[str, Number], dict[str, AttackResult]]:
-    """Every number by name, and the attacks' results, all from the same resamples."""
-    wanted = {name: replicates for name, e in found.items() if (replicates := e.replicates()) is not None}
+) -> tuple[dict[str, Estimate], dict[str, AttackResult]]:
+    """Return every number by name, and the attacks' results, all from the same resamples."""
+    wanted = {name: replicates for name, s in statistics.items() if (replicates := s.replicates()) is not None}
     drawn = replicate(wanted | {f"attack {run.name}": run.replicates() for run in runs}, sizes, how)
-    nothing = np.empty((len(STATISTICS), 0))
-    numbers = {name: e.number(name, drawn.get(name, nothing)[0], how) for name, e in found.items()}
+    no_draws = np.empty((len(STATISTICS), 0))
+    numbers = {name: s.number(name, drawn.get(name, no_draws)[0], how) for name, s in statistics.items()}
     results: dict[str, AttackResult] = {}
     for run in runs:
-        results[run.name] = attack_result(run, drawn.get(f"attack {run.name}", nothing), bars.get(run.name), how)
+        draws = drawn.get(f"attack {run.name}", no_draws)
+        results[run.name] = run.result(draws, retrain_aucs.get(run.name), how)
         numbers |= results[run.name].numbers()
     return numbers, results
 
 
 def _described(
-    numbers: Mapping[str, Number], found: Mapping[str, Estimate], runs: Sequence[AttackRun], metrics: Sequence[Metric]
+    numbers: Mapping[str, Estimate],
+    found: Mapping[str, Statistic],
+    runs: Sequence[AttackRun],
+    metrics: Sequence[Metric],
 ) -> dict[str, Metric]:
     """The records of numbers that METRICS does not have; a share without a unit is in percent."""
     known = {m.name: replace(m, unit=m.unit or "%") if isinstance(found.get(m.name), Share) else m for m in metrics}
@@ -259,7 +271,7 @@ def _described(
     return {name: known[name] for name in numbers if known[name] != METRICS.get(name)}
 
 
-def _flag(found: AttackResult, retrain: Number | None) -> str:
+def _flag(found: AttackResult, retrain: Estimate | None) -> str:
     limit = (
         "50" if retrain is None or retrain.low is None else f"Retrain's {retrain.value:.1f} (from {retrain.low:.1f})"
     )

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 from scipy.special import ndtri, stdtrit
 
-from regun.auditing.attack_results import GROUP, ScoredSplits, number_name, offline_a, run_attacks
+from regun.auditing.attack_results import LOSS_ATTACK, offline_a, run_attacks
 from regun.auditing.attacks import Attack, Scorer
 from regun.auditing.checks import aligned, check_distinct, check_splits, choose
-from regun.auditing.estimates import Estimate, Measure, Metric
+from regun.auditing.estimates import Fixed, Measure, Metric, Statistic
 from regun.auditing.metrics import BUILT_IN, differences, measured, spread
 from regun.auditing.predictions import SplitPredictions
+from regun.auditing.verdict import ERROR_RATE
 from regun.errors import AuditError
-
-CHANCE = 0.05
-"""Of a retrained model to be called outside."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class NoiseFloor:
         """
         if name not in self.values:
             raise AuditError(f"the noise floor has no {name!r}; it has {', '.join(sorted(self.values))}.")
-        pairs, tail = self.values[name], CHANCE / looks / 2
+        pairs, tail = self.values[name], ERROR_RATE / looks / 2
         mean, deviation = spread(pairs)
         student = float(stdtrit(self.models - 1, 1 - tail))
         by_examples = self.examples.get(name)
@@ -86,22 +84,22 @@ def noise_floor(
     metrics: Sequence[str | Metric | Measure] = (),
     seed: int = 0,
 ) -> NoiseFloor:
-    """How far retrained models are from each other in every number: made once, used for every audited model."""
+    """Return how far retrained models are from each other in every number: made once, used for every audited model."""
     check_splits(retrain)
     others = [aligned(retrain, reference, f"reference {k}") for k, reference in enumerate(references)]
     check_distinct([("Retrain", retrain)], others)
     chosen, measures = choose(attacks, metrics, len(others), "val" in retrain)
-    return floor_of([ScoredSplits.of(model) for model in (retrain, *others)], chosen, measures, seed)
+    return floor_of([retrain, *others], chosen, measures, seed)
 
 
 def floor_of(
-    models: Sequence[ScoredSplits], attacks: Sequence[Attack], metrics: Sequence[Metric], seed: int
+    models: Sequence[SplitPredictions], attacks: Sequence[Attack], metrics: Sequence[Metric], seed: int
 ) -> NoiseFloor:
-    """Leave-one-out over Retrain and the references, which are retrained models too.
+    """Return the differences of every pair of Retrain and the references, which are retrained models too.
 
-    Every pair is judged as an audit would: one plays the unlearned model, the other the truth, and only the remaining
-    ones serve as references, so that neither sits in its own denominator. Which of the two plays what makes no
-    difference to the built-in numbers; to one of the user's it may, and either is one more draw of the same kind.
+    A pair is compared as in an audit: one is the unlearned model, the other the truth. Only the remaining models are
+    references, so that neither is part of its own denominator. The roles make no difference to the built-in numbers;
+    for a user's metric they may, and either order is one more draw of the same kind.
     """
     if len(models) < 3:
         raise AuditError(
@@ -110,52 +108,35 @@ def floor_of(
         )
     free = [attack for attack in attacks if not attack.uses_references]
     bound = [a for a in attacks if a.uses_references and a.references <= len(models) - 2]
-    own = [metric for metric in metrics if not metric.distance]
+    single = [metric for metric in metrics if not metric.distance]
     paired = [metric for metric in metrics if metric.distance or metric is not BUILT_IN.get(metric.name)]
-    alone = [
-        _attacked(free, model, (), 1.0, seed).joined(measured(own, model.splits, model.splits)) for model in models
-    ]
+    alone = [_attacked(free, model, (), 1.0, seed) | measured(single, model, model) for model in models]
     values: dict[str, list[float]] = {}
     noises: dict[str, list[float]] = {}
     for i, j in combinations(range(len(models)), 2):
         rest = [model for k, model in enumerate(models) if k not in (i, j)]
-        a = offline_a([model.splits for model in rest])
-        left, right = (alone[k].and_of(_attacked(bound, models[k], rest, a, seed)) for k in (i, j))
-        left = left.joined(measured(paired, models[i].splits, models[j].splits))
-        for name, value in differences(left.values, right.values, metrics).items():
+        a = offline_a(rest)
+        left, right = (alone[k] | _attacked(bound, models[k], rest, a, seed) for k in (i, j))
+        left |= measured(paired, models[i], models[j])
+        ours, theirs = ({name: one.value for name, one in side.items()} for side in (left, right))
+        for name, value in differences(ours, theirs, metrics).items():
             values.setdefault(name, []).append(value)
-        for name, noise in left.noise(right).items():
-            noises.setdefault(name, []).append(noise)
-    examples = {name: math.sqrt(math.fsum(v * v for v in found) / len(found)) for name, found in noises.items()}
+        for name, one in left.items():
+            noise = one.noise(right[name]) if name in right else None
+            if noise is not None:
+                noises.setdefault(name, []).append(noise)
+    examples = {name: math.sqrt(math.fsum(v * v for v in each) / len(each)) for name, each in noises.items()}
     return NoiseFloor(len(models), {name: tuple(pairs) for name, pairs in values.items()}, examples)
 
 
-@dataclass(frozen=True, eq=False)
-class _Figures:
-    """The numbers of one model by name, and those of them that know their examples."""
-
-    values: Mapping[str, float]
-    estimates: Mapping[str, Estimate]
-
-    def joined(self, found: Mapping[str, Estimate]) -> _Figures:
-        values = {name: estimate.value for name, estimate in found.items()}
-        return _Figures({**self.values, **values}, {**self.estimates, **found})
-
-    def and_of(self, other: _Figures) -> _Figures:
-        return _Figures({**self.values, **other.values}, {**self.estimates, **other.estimates})
-
-    def noise(self, other: _Figures) -> dict[str, float]:
-        """By how much the numbers of two models differ by the choice of examples, as deviations."""
-        pairs = {name: (self.estimates[name], other.estimates.get(name)) for name in self.estimates}
-        found = {name: one.noise(two) for name, (one, two) in pairs.items() if two is not None}
-        return {name: noise for name, noise in found.items() if noise is not None}
-
-
 def _attacked(
-    attacks: Sequence[Attack], target: ScoredSplits, references: Sequence[ScoredSplits], a: float, seed: int
-) -> _Figures:
-    """Every statistic of every attack on the target, by name, in percent."""
-    runs = run_attacks(attacks, target, references, a, seed)
-    values = {name: value for run in runs for name, value in run.values().items()}
-    told = [run for run in runs if run.attack.uses_references or run.attack.name == GROUP]
-    return _Figures(values, {number_name(run.attack.name, "auc", run.against): run.ranked for run in told})
+    attacks: Sequence[Attack], target: SplitPredictions, references: Sequence[SplitPredictions], a: float, seed: int
+) -> dict[str, Statistic]:
+    """Return every statistic of every attack on the target, by name; AUCs that verdicts rest on with their ranks."""
+    statistics: dict[str, Statistic] = {}
+    for run in run_attacks(attacks, target, references, a, seed):
+        values = run.values()
+        statistics |= {name: Fixed(value) for name, value in values.items()}
+        if run.attack.uses_references or run.attack.name == LOSS_ATTACK:
+            statistics[run.auc_name] = replace(run.ranked, known=values[run.auc_name])
+    return statistics

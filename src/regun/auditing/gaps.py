@@ -1,5 +1,7 @@
-"""From distances to Retrain to verdicts: every number by its own limit, a gap by its worst part, and all of them by
-whether the same test tells the model before unlearning."""
+"""From distances to Retrain to verdicts: each number by its own limit, a gap by its worst part.
+
+No verdict is `inside` unless the same test flags the model before unlearning.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,13 @@ from dataclasses import dataclass
 
 from regun.auditing.attack_results import number_name
 from regun.auditing.estimates import Metric
-from regun.auditing.floor import CHANCE, NoiseFloor
+from regun.auditing.floor import NoiseFloor
 from regun.auditing.influence import Influence
-from regun.auditing.intervals import Number
-from regun.auditing.metrics import differences
 from regun.auditing.predictions import UNSEEN
-from regun.auditing.verdict import Verdict
+from regun.auditing.verdict import ERROR_RATE, Verdict
 
 INFLUENCE = "influence"
-"""The part of a verdict that looks record by record."""
+"""The part of a verdict that compares record by record."""
 
 
 @dataclass(frozen=True)
@@ -36,90 +36,84 @@ class Gap:
     worst: str | None = None
 
 
-@dataclass(frozen=True)
-class Distances:
-    """How far the audited model, and the one before unlearning where it is known, are from Retrain in every number."""
+def judge_gaps(
+    ours: Mapping[str, float],
+    before: Mapping[str, float],
+    floor: NoiseFloor | None,
+    metrics: Mapping[str, Metric],
+    judged: Sequence[str] = (),
+    influence: Influence | None = None,
+) -> dict[str, Gap]:
+    """Return every distance to Retrain with its noise floor and verdict.
 
-    ours: Mapping[str, float]
-    before: Mapping[str, float]
-    """Empty where it is not known."""
-    metrics: Mapping[str, Metric]
-    """Those that are no attack's; an attack's numbers are all about forgetting."""
-    judged: Sequence[str]
-    """The unseen sets that are judged."""
-    influence: Influence | None = None
-
-    @classmethod
-    def of(
-        cls,
-        numbers: Mapping[str, Number],
-        before: Mapping[str, Number],
-        retrain: Mapping[str, float],
-        metrics: Sequence[Metric],
-        judged: Sequence[str],
-        influence: Influence | None,
-    ) -> Distances:
-        ours, past = (
-            differences({name: number.value for name, number in found.items()}, retrain, metrics)
-            for found in (numbers, before)
-        )
-        return cls(ours, past, {metric.name: metric for metric in metrics}, judged, influence)
-
-    def gaps(self, floor: NoiseFloor | None) -> dict[str, Gap]:
-        """Every distance with its noise floor and verdict."""
-        return {name: self._gap(name, floor) for name in self.ours}
-
-    def _gap(self, name: str, floor: NoiseFloor | None) -> Gap:
-        before = self.before.get(name)
+    `ours` and `before` are the distances of the audited model and of the one before unlearning (empty if unknown).
+    `metrics` are those that are no attack's; `judged` are the unseen sets that count.
+    """
+    gaps: dict[str, Gap] = {}
+    for name, value in ours.items():
         if floor is None or name not in floor.values:
-            return Gap(self.ours[name], before=before)
-        noise = floor.summary(name)
-        metric = self.metrics.get(name)
+            gaps[name] = Gap(value, before=before.get(name))
+            continue
+        noise, metric, worst = floor.summary(name), metrics.get(name), None
         if metric is not None and metric.terms:
-            verdict, worst = self._by_parts(metric, floor)
+            verdict, worst = _by_parts(metric, ours, before, floor, metrics, judged, influence)
         else:
-            verdict, worst = self._alone(name, noise.limit), None
-        return Gap(self.ours[name], noise.mean, noise.largest, noise.limit, verdict, before, worst)
+            powerful = _is_utility(name, metrics) or before.get(name, 0.0) > noise.limit
+            verdict = _verdict(value > noise.limit, powerful)
+        gaps[name] = Gap(value, noise.mean, noise.largest, noise.limit, verdict, before.get(name), worst)
+    return gaps
 
-    def _alone(self, name: str, limit: float) -> Verdict:
-        if self.ours[name] > limit:
-            return "outside"
-        return "inside" if self._is_utility(name) or self._was_beyond(name, limit) else "inconclusive"
 
-    def _by_parts(self, gap: Metric, floor: NoiseFloor) -> tuple[Verdict, str]:
-        """Outside where any part is: a mean of several hides one that leaks. Each is looked at with a chance of 5 %
-        over the number of looks; the model before unlearning must be outside in a part that is about forgetting."""
-        parts = [name for name in parts_of(gap, self.judged) if name in self.ours and name in floor.values]
-        now, then = (self.influence.p(which) if self.influence else None for which in ("after", "before"))
-        looks = len(parts) + (now is not None)
-        limits = {name: floor.summary(name, looks).limit for name in parts}
-        far = {name: _times(self.ours[name], limit) for name, limit in limits.items()}
-        seen = any(self._was_beyond(name, limits[name]) for name in parts if not self._is_utility(name))
-        if now is not None and then is not None:
-            far[INFLUENCE] = _times(CHANCE / looks, now)
-            seen = seen or then < CHANCE / looks
-        worst = max(far, key=lambda name: far[name])
-        return "outside" if far[worst] > 1 else "inside" if seen else "inconclusive", worst
+def _by_parts(
+    gap: Metric,
+    ours: Mapping[str, float],
+    before: Mapping[str, float],
+    floor: NoiseFloor,
+    metrics: Mapping[str, Metric],
+    judged: Sequence[str],
+    influence: Influence | None,
+) -> tuple[Verdict, str]:
+    """Return the verdict on a gap and its worst part. Any part outside puts the gap outside: a mean would hide it.
 
-    def _was_beyond(self, name: str, limit: float) -> bool:
-        return self.before.get(name, 0.0) > limit
-
-    def _is_utility(self, name: str) -> bool:
-        metric = self.metrics.get(name)
-        return metric is not None and metric.utility
+    Each part has an error rate of 5 % over the number of parts. There is power if the model before unlearning is
+    outside in a part that is about forgetting.
+    """
+    parts = [name for name in parts_of(gap, judged) if name in ours and name in floor.values]
+    now, then = (influence.p(which) if influence else None for which in ("after", "before"))
+    looks = len(parts) + (now is not None)
+    limits = {name: floor.summary(name, looks).limit for name in parts}
+    far = {name: _times(ours[name], limit) for name, limit in limits.items()}
+    powerful = any(before.get(name, 0.0) > limits[name] for name in parts if not _is_utility(name, metrics))
+    if now is not None and then is not None:
+        far[INFLUENCE] = _times(ERROR_RATE / looks, now)
+        powerful = powerful or then < ERROR_RATE / looks
+    worst = max(far, key=lambda name: far[name])
+    return _verdict(far[worst] > 1, powerful), worst
 
 
 def parts_of(gap: Metric, judged: Sequence[str]) -> tuple[str, ...]:
-    """What the verdict on a gap looks at: its terms, with forget accuracy the divergence on forgotten examples too, and
-    an attack against test examples against every other unseen set that is judged as well."""
-    found = list(gap.terms)
+    """Return the numbers that decide the verdict on a gap.
+
+    These are its terms; with forget accuracy, the divergence on forgotten examples too; and with an attack against test
+    examples, the same attack against every other unseen set that is judged.
+    """
+    parts = list(gap.terms)
     if "forget_acc" in gap.terms:
-        found.append("forget_div")
+        parts.append("forget_div")
     attacks = [term.removesuffix("_auc") for term in gap.terms if term.endswith("_auc")]
-    found += [number_name(attack, "auc", name) for attack in attacks for name in judged if name != UNSEEN[0]]
-    return tuple(dict.fromkeys(found))
+    parts += [number_name(attack, "auc", name) for attack in attacks for name in judged if name != UNSEEN[0]]
+    return tuple(dict.fromkeys(parts))
+
+
+def _verdict(outside: bool, powerful: bool) -> Verdict:
+    return "outside" if outside else "inside" if powerful else "inconclusive"
+
+
+def _is_utility(name: str, metrics: Mapping[str, Metric]) -> bool:
+    """Numbers about retained and unseen examples need no power: they are no evidence of forgetting anyway."""
+    return name in metrics and metrics[name].utility
 
 
 def _times(value: float, limit: float) -> float:
-    """How many times the limit; 0 of 0 is nothing."""
+    """Return how many times the limit; 0 of 0 is nothing."""
     return value / limit if limit > 0 else float("inf") if value > 0 else 0.0

@@ -24,13 +24,11 @@ import numpy as np
 
 from regun.auditing.checks import aligned, judged_sets
 from regun.auditing.hardness import HardnessIndex, null_effects
-from regun.auditing.intervals import Number, rng
+from regun.auditing.intervals import Estimate, rng
 from regun.auditing.predictions import FloatArray, Predictions, SplitPredictions
-from regun.auditing.verdict import InfluenceVerdict
+from regun.auditing.verdict import ERROR_RATE, InfluenceVerdict
 from regun.errors import AuditError
 
-CHANCE = 0.05
-"""Of a wrong "told apart", over all looks together; and of taking a model that is half-way for one that forgot."""
 ALLOWED = (-1.0, 0.5)
 """Shares of influence that must be ruled out before records count as forgotten: half of it left, and over-forgetting by
 as much as was remembered."""
@@ -52,9 +50,9 @@ class InfluencePart:
 
     against: str
     unseen: int
-    before: Number
-    after: Number
-    share: Number
+    before: Estimate
+    after: Estimate
+    share: Estimate
     p_before: float
     p_after: float
     verdict: InfluenceVerdict
@@ -70,7 +68,7 @@ class Influence:
     """
 
     verdict: InfluenceVerdict
-    share: Number
+    share: Estimate
     records: int
     out_models: int
     halved: int
@@ -81,7 +79,7 @@ class Influence:
     def known(self) -> bool:
         """Whether the model before unlearning shows an influence, so that a share of it means something."""
         chance = self.p("before")
-        return chance is not None and chance < CHANCE
+        return chance is not None and chance < ERROR_RATE
 
     def p(self, which: Literal["before", "after"]) -> float | None:
         """The chance that a model which never saw the records shows as large an effect, over all looks together; None
@@ -95,8 +93,8 @@ class Influence:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Influence:
-        parts: list[dict[str, Any]] = [{**p, **{k: Number(*p[k]) for k in _NUMBERS}} for p in value["parts"]]
-        whole: dict[str, Any] = {"share": Number(*value["share"]), "parts": tuple(InfluencePart(**p) for p in parts)}
+        parts: list[dict[str, Any]] = [{**p, **{k: Estimate(*p[k]) for k in _NUMBERS}} for p in value["parts"]]
+        whole: dict[str, Any] = {"share": Estimate(*value["share"]), "parts": tuple(InfluencePart(**p) for p in parts)}
         return cls(**{**value, **whole})
 
 
@@ -130,7 +128,7 @@ def influence(
     fell = np.exp(after["forget"].true_log_prob - np.maximum(models[0]["forget"].true_log_prob, -_EXTREME)) <= HALVED
     records, halved = len(needed["forget"]), int(fell.sum())
     if not parts:
-        return Influence("inconclusive", Number(100.0), records, len(others), halved, (), _too_few(records, sizes))
+        return Influence("inconclusive", Estimate(100.0), records, len(others), halved, (), _too_few(records, sizes))
     return _answered(parts, records, len(others), halved)
 
 
@@ -186,15 +184,15 @@ def _judged(
     against: str, unseen: int, effects: FloatArray, drawn: FloatArray, left: FloatArray, looks: int
 ) -> InfluencePart:
     p_before, p_after = (_two_sided(float(e), d) for e, d in zip(effects, drawn, strict=True))
-    ends = [np.quantile(e - d, [CHANCE / 2, 1 - CHANCE / 2]) for e, d in zip(effects, drawn, strict=True)]
-    before, after = (Number(float(e), *map(float, end)) for e, end in zip(effects, ends, strict=True))
-    share = Number(100.0)
+    ends = [np.quantile(e - d, [ERROR_RATE / 2, 1 - ERROR_RATE / 2]) for e, d in zip(effects, drawn, strict=True)]
+    before, after = (Estimate(float(e), *map(float, end)) for e, end in zip(effects, ends, strict=True))
+    share = Estimate(100.0)
     if effects[0] > 0:
-        bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [CHANCE, 1 - CHANCE])
-        share = Number(*(100.0 * float(v) for v in (effects[1] / effects[0], *bounds)))
-    known = p_before < CHANCE / looks and effects[0] > 0
+        bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [ERROR_RATE, 1 - ERROR_RATE])
+        share = Estimate(*(100.0 * float(v) for v in (effects[1] / effects[0], *bounds)))
+    known = p_before < ERROR_RATE / looks and effects[0] > 0
     verdict: InfluenceVerdict = "inconclusive"
-    if p_after < CHANCE / looks:
+    if p_after < ERROR_RATE / looks:
         verdict = "remembered" if effects[1] > 0 else "over-forgotten"
     elif known and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
         verdict = "forgotten"
@@ -231,7 +229,7 @@ def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: in
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
-    known = part.p_before < CHANCE / looks and part.before.value > 0
+    known = part.p_before < ERROR_RATE / looks and part.before.value > 0
     if verdict == "forgotten":
         return f"{left}, and the model treats {them} like {like} (p = {part.p_after:.2g})."
     if verdict in ("remembered", "over-forgotten"):

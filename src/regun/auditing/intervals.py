@@ -24,7 +24,7 @@ _CHUNK = 2_000_000  # weights of the largest split held at once: bounds memory h
 
 
 @dataclass(frozen=True)
-class Number:
+class Estimate:
     """A value and, where it has one, the ends of its interval."""
 
     value: float
@@ -97,33 +97,33 @@ def bootstrap_mean(values: FloatArray, resamples: int, generator: np.random.Gene
     return means
 
 
-def percentile(value: float, draws: FloatArray, level: float = LEVEL, scale: float = 100.0) -> Number:
+def percentile(value: float, draws: FloatArray, level: float = LEVEL, scale: float = 100.0) -> Estimate:
     """`value` with the central `level` of its resampled values, both times `scale`."""
     if not draws.size:
-        return Number(scale * value)
+        return Estimate(scale * value)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Number(scale * value, scale * float(low), scale * float(high))
+    return Estimate(scale * value, scale * float(low), scale * float(high))
 
 
-def share(value: float, size: int, level: float = LEVEL) -> Number:
+def share(value: float, size: int, level: float = LEVEL) -> Estimate:
     """A share of `size` examples in percent, with the exact binomial interval (Clopper-Pearson).
 
     >>> round(share(1.0, 3).low)  # three of three leave shares down to 29 % possible
     29
     """
     low, high = _ends(_one_more_miss(value, size), _one_more_miss(1.0 - value, size), level)
-    return Number(100.0 * value, low, high)
+    return Estimate(100.0 * value, low, high)
 
 
-def share_above_bar(value: float, draws: FloatArray, size: int, level: float = LEVEL) -> Number:
+def share_above_bar(value: float, draws: FloatArray, size: int, level: float = LEVEL) -> Estimate:
     """A share of `size` examples beyond a bar that is uncertain too: the percentile interval or the exact, if wider."""
     number, exact = percentile(value, draws, level), share(value, size, level)
     if number.low is None or number.high is None or exact.low is None or exact.high is None:
         return number
-    return Number(number.value, min(number.low, exact.low), max(number.high, exact.high))
+    return Estimate(number.value, min(number.low, exact.low), max(number.high, exact.high))
 
 
-def balanced_share(first: FloatArray, second: FloatArray, level: float = LEVEL) -> Number:
+def balanced_share(first: FloatArray, second: FloatArray, level: float = LEVEL) -> Estimate:
     """The mean of two shares in percent, given as hits (1.0) and misses (0.0) of two sets of examples."""
 
     def moments(*sets: FloatArray) -> tuple[float, float]:
@@ -131,10 +131,10 @@ def balanced_share(first: FloatArray, second: FloatArray, level: float = LEVEL) 
         return sum(mean for mean, _ in each) / 2.0, sum(variance for _, variance in each) / 4.0
 
     low, high = _ends(moments(first, second), moments(1.0 - first, 1.0 - second), level)
-    return Number(50.0 * float(first.mean() + second.mean()), low, high)
+    return Estimate(50.0 * float(first.mean() + second.mean()), low, high)
 
 
-def auc_interval(contrast: Contrast, level: float = LEVEL) -> Number:
+def auc_interval(contrast: Contrast, level: float = LEVEL) -> Estimate:
     """AUC in percent, with an interval that keeps its level however few members or non-members there are.
 
     The low end: add 3/4 of a member that beats nobody and of a non-member that nobody beats, and let the examples have
@@ -154,10 +154,10 @@ def auc_interval(contrast: Contrast, level: float = LEVEL) -> Number:
         pairs = m * n
         reach = 50.0 * level * pairs + 50.0 * (1.0 + level)  # times the pairs, so that 50 itself is not rounded away
         low, high = 100.0 * float(contrast.below.sum()) - reach, 100.0 * float(contrast.upto.sum()) + reach
-        return Number(100.0 * float(members.sum()) / pairs, max(0.0, low / pairs), min(100.0, high / pairs))
+        return Estimate(100.0 * float(members.sum()) / pairs, max(0.0, low / pairs), min(100.0, high / pairs))
     lost = n - members, m - nonmembers
     low, high = _ends(_weighted_auc(members, nonmembers, ties), _weighted_auc(*lost, ties), level)
-    return Number(100.0 * (float(members.sum()) / (m * n)), low, high)
+    return Estimate(100.0 * (float(members.sum()) / (m * n)), low, high)
 
 
 def auc_noise(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> float:
@@ -208,18 +208,20 @@ def _beta_quantile(mean: float, variance: float, at: float) -> float:
 
 
 def distance(
-    value: float, draws: FloatArray, told_apart: bool, level: float = LEVEL, *, ceiling: float | None = 1.0
-) -> Number:
+    value: float, draws: FloatArray, significantly_apart: bool, level: float = LEVEL, *, ceiling: float | None = 1.0
+) -> Estimate:
     """The basic interval [2 v - q_high, 2 v - q_low] of a distance, at least 0; its low end is 0 unless `told_apart`.
 
     Resampling adds noise of its own to a largest difference, so percentiles of a distance lie too high; the basic
     interval takes that shift back. Near a true distance of 0 only a test can tell, which is what `told_apart` says.
     """
     if not draws.size:
-        return Number(100.0 * value)
+        return Estimate(100.0 * value)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     ends = np.clip([2 * value - high, 2 * value - low], 0.0, ceiling)
-    return Number(100.0 * value, 100.0 * float(ends[0]) if told_apart else 0.0, 100.0 * max(float(ends[1]), value))
+    return Estimate(
+        100.0 * value, 100.0 * float(ends[0]) if significantly_apart else 0.0, 100.0 * max(float(ends[1]), value)
+    )
 
 
 def ks_bar(members: int, nonmembers: int, level: float = LEVEL) -> float:
@@ -227,7 +229,7 @@ def ks_bar(members: int, nonmembers: int, level: float = LEVEL) -> float:
     return math.sqrt(-math.log((1 - level) / 2) / 2) * math.sqrt(1 / members + 1 / nonmembers)
 
 
-def told_apart(ks: float, members: int, nonmembers: int, level: float = LEVEL) -> bool:
+def significantly_apart(ks: float, members: int, nonmembers: int, level: float = LEVEL) -> bool:
     """Whether the two-sample Kolmogorov-Smirnov test rejects equal distributions."""
     return ks > ks_bar(members, nonmembers, level)
 

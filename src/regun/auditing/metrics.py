@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from regun.auditing.estimates import Apart, Estimate, Found, Measure, Metric, PerExample, Ranked, Share
+from regun.auditing.estimates import Apart, Found, Measure, Metric, PerExample, Ranked, Share, Statistic
 from regun.auditing.predictions import (
     LOG_FLOOR,
     SPLITS,
@@ -222,7 +222,7 @@ def resolve_metric(metric: str | Metric | Measure) -> Metric:
 
 def measured(
     metrics: Iterable[Metric], splits: SplitPredictions, retrain: SplitPredictions | None
-) -> dict[str, Estimate]:
+) -> dict[str, Statistic]:
     """What each metric finds on one model, by name; those that can be had."""
     found = {metric.name: metric(splits, retrain) for metric in metrics}
     return {name: estimate for name, estimate in found.items() if estimate is not None}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regun.auditing.attack_results import ScoredSplits, offline_a, scores
+from regun.auditing.attack_results import attack_scores, offline_a
 from regun.auditing.attacks import Attack, Scorer, resolve_attack
 from regun.auditing.checks import aligned, check_distinct, check_splits
 from regun.auditing.predictions import UNSEEN, FloatArray, SplitPredictions
@@ -92,13 +92,13 @@ def risk_list(
     if against not in signals or against not in UNSEEN:
         raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(signals)}.")
     chosen = resolve_attack(attack or ("rmia" if references else "smia"))
-    others = [ScoredSplits.of(aligned(needed, reference, f"reference {k}")) for k, reference in enumerate(references)]
+    others = [aligned(needed, reference, f"reference {k}") for k, reference in enumerate(references)]
     check_distinct([("the audited model", signals)], references)
     a, forget = offline_a(references), signals["forget"]
 
     def placed(model: SplitPredictions) -> tuple[FloatArray, FloatArray]:
-        by_split = scores(chosen, ScoredSplits.of(model), others, a)
-        return by_split["forget"], percentiles(by_split["forget"], by_split[against])
+        scores = attack_scores([chosen], model, others, a)[chosen.name]
+        return scores["forget"], percentiles(scores["forget"], scores[against])
 
     own, places = placed(needed)
     were = placed(aligned(needed, before, "the model before unlearning"))[1] if before is not None else None

@@ -18,6 +18,10 @@ Outcome = Literal["passed", "inconclusive", "failed"]
 Decision = Literal["accepted", "inconclusive", "rejected"]
 """Of a whole acceptance rule, and so of a deletion request."""
 
+ERROR_RATE = 0.05
+"""Probability, over all comparisons together, that a retrained model is called outside or remembered, and that a model
+which forgot half is called forgotten."""
+
 
 @dataclass(frozen=True)
 class VerdictText:

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from regun import hashing, rng
-from regun.errors import DataError
+from regun.errors import LabelError
 from regun.hashing import code_digest
 from regun.plugins import source_digest
 from regun.types import Device, Indices, Inputs
@@ -136,18 +136,21 @@ class Data:
 
 
 def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
-    """Return the labels as int64; raise if one is not an integer from 0 to `num_classes` - 1."""
+    """Return the labels as int64; raise if one is not an integer from 0 to num_classes - 1."""
     try:
         array = np.asarray(labels)
     except ValueError:
-        raise DataError("labels are lists of different lengths; give one integer for each example.") from None
+        raise LabelError("labels are lists of different lengths; give one integer per example.") from None
     if array.ndim != 1 or not len(array):
-        raise DataError(f"labels have shape {array.shape}; give one integer for each example.")
+        raise LabelError(f"labels have shape {array.shape}; give one integer per example.")
     if array.dtype.kind not in "biu":
-        raise DataError(f"labels are {array.dtype}; give integers from 0 to {num_classes - 1}.")
-    wrong = np.flatnonzero((array < 0) | (array >= num_classes))
+        raise LabelError(f"labels are {array.dtype}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(array < 0)
     if wrong.size:
-        raise DataError(
+        raise LabelError(f"labels[{wrong[0]}] is {array[wrong[0]]}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(array >= num_classes)
+    if wrong.size:
+        raise LabelError(
             f"labels[{wrong[0]}] is {array[wrong[0]]}; with {num_classes} classes, 0 to {num_classes - 1} are allowed. "
             f"{wrong.size} labels are out of range: check num_classes, or renumber the labels from 0."
         )

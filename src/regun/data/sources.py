@@ -25,7 +25,7 @@ from regun.data.dataset import DatasetExamples
 from regun.data.examples import Data, Examples, by_position
 from regun.data.pipelines import OWN
 from regun.data.tensors import TensorExamples
-from regun.errors import DataError
+from regun.errors import DataError, LabelError
 from regun.plugins import UserFunction
 
 Source = Any
@@ -36,36 +36,47 @@ MANY_CLASSES = 2**31
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
-    """Return `source` as Examples; a DataLoader gives its items, collate function and number of workers."""
+    """Return `source` as Examples; a DataLoader gives its items, collate function and number of workers.
+
+    `name` is what errors call the set.
+    """
+    try:
+        return _as_examples(source, num_classes, name)
+    except LabelError as fault:
+        raise LabelError(f"{name}: {fault}") from None
+
+
+def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
     if isinstance(source, Examples):
         return source
-    if isinstance(source, DataLoader):
-        loader = cast("DataLoader[Any]", source)
-        _check_map_style(loader.dataset, name)
-        collate, dataset = cast(Any, loader.collate_fn), loaded_dataset(loader)
-        tensors = _tensors_of(dataset) if collate is default_collate else None
-        if tensors is None:
-            return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
-        return _from_tensors(tensors, num_classes)
-    if isinstance(source, Dataset):
-        dataset = cast("Dataset[Any]", source)
-        _check_map_style(dataset, name)
-        tensors = _tensors_of(dataset)
-        return DatasetExamples(dataset, num_classes) if tensors is None else _from_tensors(tensors, num_classes)
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
-        return _from_pair(*cast("tuple[Any, Any]", source), num_classes)
-    other: Any = cast(Any, source)
-    if hasattr(other, "labels") and hasattr(other, "fetch"):
+        return _from_pair(*cast("tuple[Any, Any]", source), num_classes, name)
+    loader = cast("DataLoader[Any]", source) if isinstance(source, DataLoader) else None
+    dataset = cast(Any, loader.dataset if loader is not None else source)
+    if isinstance(source, DataLoader | Dataset):
+        _check_sized(dataset, name)
+    elif hasattr(dataset, "labels") and hasattr(dataset, "fetch"):
         raise DataError(
-            f"{name} is a {type(other).__name__}, which has labels and fetch but is no Examples; "
+            f"{name} is a {type(dataset).__name__}, which has labels and fetch but is no Examples; "
             f"let the class inherit from regun.data.Examples."
         )
-    plain = isinstance(other, str | bytes | Mapping | tuple | list | Tensor | np.ndarray)
-    if not plain and hasattr(other, "__len__") and hasattr(other, "__getitem__"):  # as Hugging Face's data sets
-        return DatasetExamples(other, num_classes)
-    raise DataError(
-        f"{name} is a {type(cast(object, source)).__name__}; pass a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
-    )
+    elif isinstance(dataset, str | bytes | Mapping | tuple | list | Tensor | np.ndarray) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")  # as Hugging Face's data sets have
+    ):
+        raise DataError(
+            f"{name} is a {type(cast(object, source)).__name__}; give a torch Dataset, a DataLoader or a pair of tensors "
+            f"(inputs, labels)."
+        )
+    if not len(dataset):
+        raise _empty(name)
+    collate = cast(Any, default_collate if loader is None else loader.collate_fn)
+    dataset = dataset if loader is None else loaded_dataset(loader)
+    tensors = _tensors_of(dataset) if collate is default_collate else None
+    if tensors is not None:
+        *inputs, labels = tensors
+        return _from_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes, name)
+    workers = 0 if loader is None else loader.num_workers
+    return DatasetExamples(dataset, num_classes, collate=collate, workers=workers)
 
 
 def load_user_data(function: UserFunction) -> Data:
@@ -135,26 +146,48 @@ def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
     return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
 
 
-def _from_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
-    *inputs, labels = tensors
-    return _from_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
-
-
-def _from_pair(x: Any, y: Any, num_classes: int) -> Examples:
-    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+def _from_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
+    try:
+        labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    except (ValueError, TypeError, RuntimeError) as fault:  # ragged lists, tensors on the meta device
+        raise LabelError(f"labels cannot be read ({fault}); give one integer per example.") from None
+    if labels.shape == (0,):
+        raise _empty(name)
     if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
         labels = labels.astype(np.int64)  # floats are usual for binary cross-entropy
     if isinstance(x, Mapping):
         mapping = cast("Mapping[str, Any]", x)
-        return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
+        return TensorExamples({k: _as_tensor(v, f"{name}[{k!r}]") for k, v in mapping.items()}, labels, num_classes)
     if isinstance(x, tuple | list) and all(isinstance(part, Tensor) for part in cast("list[Any]", x)):
-        return TensorExamples(by_position(cast("list[Tensor]", x)), labels, num_classes)
-    return TensorExamples(torch.as_tensor(x), labels, num_classes)
+        parts = [_as_tensor(part, f"{name}[{place}]") for place, part in enumerate(cast("list[Tensor]", x))]
+        return TensorExamples(by_position(parts), labels, num_classes)
+    return TensorExamples(_as_tensor(x, name), labels, num_classes)
 
 
-def _check_map_style(dataset: object, name: str) -> None:
+def _as_tensor(values: Any, name: str) -> Tensor:
+    """Return the inputs of a set as one dense tensor."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as fault:
+        what = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+        raise DataError(
+            f"the inputs of {name} are {what}, of which no tensor can be made ({fault}); give a tensor or an array of "
+            f"numbers: np.stack(list(x)).astype('float32')."
+        ) from None
+    if tensor.is_meta:
+        raise DataError(f"the inputs of {name} are on the meta device and hold no numbers; give a tensor with data.")
+    if tensor.layout != torch.strided:
+        raise DataError(f"the inputs of {name} are a {tensor.layout} tensor; give a dense one: x.to_dense().")
+    return tensor
+
+
+def _empty(name: str) -> DataError:
+    return DataError(f"the {name} set is empty; give at least one example, or leave it out.")
+
+
+def _check_sized(dataset: object, name: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{name} is a {type(cast(object, dataset)).__name__}, whose items have no index, so single ones cannot be "
-            f"forgotten. Pass a map-style Dataset: __len__ and __getitem__."
+            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and read by number, so "
+            f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
         )

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from regun.artifacts import state_digest
-from regun.auditing import Evaluation, Number, Predictions, SplitPredictions, evaluate
+from regun.auditing import Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
 from regun.deletion.folder import Folder
@@ -126,7 +126,7 @@ class Judge:
 
 def _facts(evaluation: Evaluation, lost: Mapping[str, float]) -> Facts:
     """What a rule may name: the audit's numbers and the accuracy lost."""
-    numbers = {**evaluation.numbers, **{name: Number(value) for name, value in lost.items()}}
+    numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in lost.items()}}
     return Facts(numbers, evaluation.retrain, evaluation.gaps)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.api import unlearn
+from regun.arguments import InputOptions, RunOptions
 from regun.auditing import UNSEEN, Decision, Evaluation, Predictions, SplitPredictions
 from regun.deletion.assess import NEW, Judge
 from regun.deletion.options import Chosen, Listener
@@ -60,16 +61,17 @@ def run_method(how: Chosen, current: nn.Module, plan: Plan, listener: Listener) 
         retain=sets["retain"],
         heldout=sets.get("heldout"),
         val=sets.get("val"),
-        method=how.spec.name,
-        preset=how.preset,
+        method=how.spec.name if how.preset is None else f"{how.spec.name}@{how.preset}",
         settings=how.spec.settings,
         seed=seed_of(plan),
         rebuild=project.rebuild,
         recipe=project.recipe,
-        on_epoch=lambda epoch, _: listener.epoch(epoch),
-        device=plan.case.device,
-        num_classes=plan.case.sets["train"].num_classes,
-        check_content=False,  # the plan has compared what has to be
+        inputs=InputOptions(
+            device=plan.case.device,
+            num_classes=plan.case.sets["train"].num_classes,
+            check_content=False,  # the plan has compared what has to be
+        ),
+        run=RunOptions(on_epoch=lambda epoch, _: listener.epoch(epoch)),
     )
     return replace(outcome, warnings=(*_warnings(plan), *outcome.warnings))
 
@@ -93,7 +95,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
 def fair_sets(how: Chosen, sets: Container[str]) -> list[str]:
     """The unseen sets to judge a method by: not the held-out one if it trains towards it, unless there is no other."""
     unseen = [name for name in UNSEEN if name in sets]
-    return [name for name in unseen if name != "heldout" or not how.needs.looks] or unseen
+    return [name for name in unseen if name != "heldout" or not how.needs.uses_heldout] or unseen
 
 
 def judged(spec: str, outcome: Outcome, fair: Sequence[str], current: nn.Module, judge: Judge) -> Attempt:

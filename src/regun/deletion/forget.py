@@ -38,10 +38,10 @@ from regun.deletion.request import DeletionRequest
 from regun.deletion.resume import run_or_kept
 from regun.deletion.signing import Receipt, check_bad_key
 from regun.errors import DataError, RegunError, SettingsError
+from regun.inputs import check_trainable
 from regun.predict import predict
 from regun.render.numbers import names
 from regun.rng import isolated
-from regun.training.border import check_frozen
 from regun.training.job import Epoch
 from regun.unlearning import WAYS_OUT
 
@@ -125,7 +125,7 @@ def _check_what_cannot_work(plan: Plan, current: nn.Module) -> None:
         if how.needs.fresh_model and case.why_no_fresh_model:
             raise RegunError(case.why_no_fresh_model)
         if how.method.source is None:
-            check_frozen(current)
+            check_trainable(current)
     if case.project.rebuild is not None:
         with isolated(0):
             case.project.rebuild(0)

@@ -113,7 +113,7 @@ def limits(last: Attempt, plan: Plan) -> list[str]:
             f"Equal to forgotten records in content: {many(len(plan.all_copies), 'retained record')}, from which the "
             "model goes on learning."
         )
-    looked = any(how.spec.text == last.spec and how.needs.looks for how in plan.methods)
+    looked = any(how.spec.text == last.spec and how.needs.uses_heldout for how in plan.methods)
     if looked and list(last.judged) == ["heldout"] and not last.outcome.from_scratch:
         found.append(
             "It was judged by the held-out records only, at which the method itself has looked; records that nobody "

@@ -11,6 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regun.arguments import (
+    NONE,
+    NUM_CLASSES,
+    REBUILD,
+    RECIPE,
+    TEXT,
+    ArgumentType,
+    as_model,
+    as_models,
+    check_arguments,
+)
 from regun.artifacts import Artifact, Store, state_digest
 from regun.artifacts.trainings import build_like, find_retrained, load_model
 from regun.data.examples import Data, Examples
@@ -18,20 +29,7 @@ from regun.data.overlap import UNSEEN, check_overlap, id_texts
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
-from regun.inputs import (
-    ANEW,
-    CLASSES,
-    NONE,
-    TEXT,
-    TRAINED_BY,
-    Kind,
-    as_model,
-    as_models,
-    check_wrong_kinds,
-    count_classes,
-    same_kind,
-    usable_device,
-)
+from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
 from regun.plugins import find_function, guarded
 from regun.splits import Reserve
@@ -43,21 +41,21 @@ MOST_OUTS = 1000
 USERS = "code of the project (its model, its data or its method)"
 A = TypeVar("A")
 B = TypeVar("B")
-IDS: Kind = ((Iterable,), "a list with one id for each example")
-KINDS: dict[str, Kind] = {
+IDS: ArgumentType = ((Iterable,), "a list with one id for each example")
+KINDS: dict[str, ArgumentType] = {
     "ids": ((*IDS[0], NONE), IDS[1]),
     "unseen_ids": ((Mapping,), "a mapping from names of sets to ids: {'test': [...]}"),
     "method": ((str,), "text as on the command line: 'regun,lr=0.02', 'file.py:function'"),
     "family": ((str, NONE), "text: resnet or swin"),
     "accept": ((str, NONE), "text: 'forgotten, val_drop<3'"),
-    "rebuild": ANEW,
-    "retrain": TRAINED_BY,
+    "rebuild": REBUILD,
+    "retrain": RECIPE,
     "retrained": ((Callable, NONE), "a function of a set of ids that returns a list of models"),
     "out_models": ((Integral,), "a whole number"),
     "out_share": ((Real,), "a number above 0 and up to 1"),
     "role": TEXT,
     "derived": ((Sequence,), "a list of names"),
-    "num_classes": CLASSES,
+    "num_classes": NUM_CLASSES,
 }
 
 
@@ -101,12 +99,12 @@ class Project:
     num_classes: int | None = None
 
     def __post_init__(self) -> None:
-        check_wrong_kinds(vars(self), KINDS, "the project's ")
+        check_arguments(vars(self), KINDS, "the project's ")
         for parts, kind in (
             ({f"derived[{number}]": name for number, name in enumerate(self.derived)}, TEXT),
             ({f"unseen_ids[{name!r}]": ids for name, ids in self.unseen_ids.items()}, IDS),
         ):
-            check_wrong_kinds(parts, dict.fromkeys(parts, kind), "the project's ")
+            check_arguments(parts, dict.fromkeys(parts, kind), "the project's ")
 
     @property
     def recipe(self) -> Recipe | None:
@@ -191,7 +189,7 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
     """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap, digests."""
     _check_other_state(as_model("the project's model", project.model))
     _check_bad_judging(project)
-    device = usable_device(project.device) if project.device is not None else device_of(project.model)
+    device = as_device(project.device) if project.device is not None else device_of(project.model)
     given = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
     sources = {name: source for name, source in given.items() if source is not None}
     if "train" not in sources or len(sources) < 2:
@@ -202,8 +200,12 @@ def open_case(project: Project, *, check_content: bool = False) -> Case:
     model = project.model
     project = replace(
         project,
-        rebuild=_told(project.rebuild, "the project's rebuild", lambda what, made: same_kind(what, made, model)),
-        retrained=_told(project.retrained, "the project's retrained", as_models),
+        rebuild=_told(
+            project.rebuild, "the project's rebuild", lambda what, made: as_compatible_model(what, made, model)
+        ),
+        retrained=_told(
+            project.retrained, "the project's retrained", lambda what, made: list(as_models(what, made).values())
+        ),
     )
     with guarded("the project's model, asked about the first training example,"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)

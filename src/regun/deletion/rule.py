@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from regun.auditing import Gap, Number, describe
+from regun.auditing import Estimate, Gap, describe
 from regun.auditing.influence import Influence
 from regun.auditing.verdict import OUTCOMES, Decision, Outcome, decide
 from regun.errors import SettingsError, unknown
@@ -49,7 +49,7 @@ class Facts:
     """What a rule is judged by: numbers with intervals, the retrained model's values, gaps with their noise floor, the
     influence left (or why that cannot be had), and the same facts of the model before unlearning."""
 
-    numbers: Mapping[str, Number]
+    numbers: Mapping[str, Estimate]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
     influence: Influence | str = "it was not asked for"

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from regun.errors import SettingsError, unknown
@@ -28,9 +28,14 @@ class Needs:
     """Whether held-out examples are used where there are some."""
 
     @property
-    def looks(self) -> bool:
-        """Whether the method may look at held-out examples; then these are no fair judges of what it makes."""
+    def uses_heldout(self) -> bool:
+        """True if the method may learn from held-out examples; then these cannot judge its result."""
         return self.heldout or self.heldout_helps
+
+    @classmethod
+    def either(cls, *needs: "Needs") -> "Needs":
+        """Return all that any of several methods needs."""
+        return cls(**{one.name: any(getattr(each, one.name) for each in needs) for one in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Models of the job's kind that have seen nothing: fresh weights, and a start moved towards them."""
 
-import copy
 import math
 from collections.abc import Iterable, Iterator
 from typing import cast
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from regun.errors import RegunError
 from regun.rng import isolated
-from regun.training.job import Job, uncompiled
+from regun.training.job import Job, copied, device_of, uncompiled
 
 
 def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
@@ -22,7 +21,7 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
     _check_learned(uncompiled(made), job.model)
-    twin = copy.deepcopy(job.model)
+    twin = copied(job.model)
     twin.load_state_dict(uncompiled(made).state_dict())
     with torch.no_grad():
         for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
@@ -42,11 +41,11 @@ def _check_learned(made: nn.Module, model: nn.Module) -> None:
 
 
 def reset(model: nn.Module, seed: int) -> nn.Module:
-    """A copy whose every layer has drawn its weights anew; refused when a layer does not know how.
+    """Return a copy with fresh weights that depend on `seed` only, on any device; raise if a layer cannot draw its own.
 
-    Frozen layers keep theirs.
+    Frozen layers keep their weights. All weights are drawn on the CPU: the seed of one device says nothing of another.
     """
-    fresh = copy.deepcopy(model)
+    fresh = copied(model).cpu()
     kept = dict(_frozen(fresh))
     saved = {name: value.clone() for name, value in kept.items()}
     values = dict([*fresh.named_parameters(), *fresh.named_buffers()])
@@ -65,7 +64,7 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
             f"the model cannot make fresh weights for {len(left)} parameters or buffers (the first is {left[0]!r}); "
             f"give rebuild=a function that returns a new, untrained model."
         )
-    return fresh
+    return fresh.to(device_of(model))
 
 
 def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:

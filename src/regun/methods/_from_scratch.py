@@ -1,6 +1,5 @@
 """Training anew without a recipe: the learning rate found by trying, the length by how well the base fits."""
 
-import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from regun.methods._fresh_weights import fresh_model, reset_parameters
 from regun.rng import generator, isolated
 from regun.splits import sample
 from regun.training.forward import eval_logits
-from regun.training.job import Budget, Epoch, Job, frozen_copy
+from regun.training.job import Budget, Epoch, Job, copied, device_of, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
 from regun.types import Indices
@@ -94,19 +93,19 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
     What a tensor knew is in where its numbers stand; their spread is that of weights which can be trained.
     """
-    made = copy.deepcopy(model)
+    made = copied(model).cpu()
     draw = generator(seed, "shuffled")
     with torch.no_grad():
         for parameter in (p for p in made.parameters() if p.requires_grad):
             flat = parameter.detach().flatten()
-            parameter.copy_(flat[torch.randperm(len(flat), generator=draw).to(flat.device)].view_as(parameter))
+            parameter.copy_(flat[torch.randperm(len(flat), generator=draw)].view_as(parameter))
     kept = {name: p.detach().clone() for name, p in made.named_parameters() if not p.requires_grad}
     with isolated(seed):
         reset_parameters(made)
     with torch.no_grad():
         for name, value in kept.items():
             made.get_parameter(name).copy_(value)
-    return made
+    return made.to(device_of(model))
 
 
 def unwatched(job: Job) -> Job:
@@ -121,7 +120,7 @@ def _nobody(epoch: Epoch, model: nn.Module) -> None:
 def _tried(job: Job, model: nn.Module, recipe: Recipe, asked: Indices) -> float:
     """The loss of a copy of the model on some retain examples after a few steps; infinite if it diverged."""
     budget = Budget(steps=job.cost.steps + TRIED_STEPS)
-    mine = replace(unwatched(job), model=copy.deepcopy(model), seed=job.derive("rate"), budget=budget)
+    mine = replace(unwatched(job), model=copied(model), seed=job.derive("rate"), budget=budget)
     fitted = train_from_scratch(mine, job.indices("retain"), replace(recipe, schedule="constant", warmup_epochs=0))
     if fitted.diverged:
         return math.inf

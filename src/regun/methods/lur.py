@@ -105,8 +105,8 @@ def reinitialise(job: Job, config: Config) -> int:
     mask = top_mask({n: (p.detach() * gradient[n]).abs() for n, p in chosen.items()}, 1 - config.sparsity)
     with torch.no_grad(), isolated(derive(job.seed, "reinitialise")):
         for name, parameter in chosen.items():
-            fresh = torch.zeros_like(parameter)
+            fresh = torch.zeros_like(parameter, device="cpu")  # whose generator is seeded
             if parameter.ndim > 1:
                 nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
-            parameter.copy_(torch.where(mask[name], fresh, parameter))
+            parameter.copy_(torch.where(mask[name], fresh.to(parameter.device), parameter))
     return sum(int(m.sum()) for m in mask.values())

@@ -104,6 +104,7 @@ def redraw(job: Job, config: Config) -> Named:
     with torch.no_grad(), isolated(job.derive("reinitialise")):
         for name, parameter in chosen.items():
             masks |= top_mask({name: -(wanted[name] - unwanted[name]).abs()}, config.rate)
-            fresh = nn.init.kaiming_normal_(torch.empty_like(parameter), mode="fan_out", nonlinearity="relu")
-            parameter.copy_(torch.where(masks[name], fresh, parameter))
+            fresh = torch.empty_like(parameter, device="cpu")  # whose generator is seeded
+            nn.init.kaiming_normal_(fresh, mode="fan_out", nonlinearity="relu")
+            parameter.copy_(torch.where(masks[name], fresh.to(parameter.device), parameter))
     return masks

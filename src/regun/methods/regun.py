@@ -73,7 +73,7 @@ class Config(TeacherSettings):
 
     w: float = setting(0.5, "weight of the retain loss; the distillation has 1 - w", low=0, high=1)
     retain_batch: int | None = setting(None, "retain examples a step (default: batch_size, as in the paper)", low=1)
-    m: int | None = setting(None, "held-out draws a step (default: as many as forget examples)", low=1)
+    m: int | None = setting(None, "held-out draws per step (default: as many as forget examples)", low=1, high=10_000)
     granularity: str = setting("batch", "one target a batch, a class or a sample", choices=("batch", "class", "sample"))
     selector: str = setting("histogram", "which held-out examples speak", choices=("histogram", "uniform", "nearest"))
     k: int = setting(1, "selector nearest: neighbours an example", low=1)

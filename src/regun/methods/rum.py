@@ -76,8 +76,7 @@ class Config:
 
 def needs(config: Config) -> Needs:
     """All that either method needs."""
-    each = [m.needs_of(c) for m, c in runs(config)]
-    return Needs(any(n.retain for n in each), any(n.heldout for n in each), any(n.fresh_model for n in each))
+    return Needs.either(*(method.needs_of(own) for method, own in runs(config)))
 
 
 def runs(config: Config) -> list[tuple[Method, Any]]:

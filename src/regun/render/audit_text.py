@@ -32,7 +32,7 @@ def audit_text(evaluation: Evaluation, title: str, forgotten: int, *, everything
         _list("What the numbers mean:", _meanings(evaluation, shown)),
         _list("Warnings:", _warnings(evaluation, everything)),
         _list("Retained examples that unlearning exposed most:", _exposed(evaluation, 25 if everything else 5)),
-        _list("What else was found:", iter(evaluation.findings[evaluation.influence is not None :])),
+        _list("What else was found:", (one.text for one in evaluation.findings if one.about != "influence")),
         _list("What this audit can and cannot say:", iter(evaluation.claims)),
     ]
     return "\n\n".join(part for part in parts if part)

@@ -86,7 +86,7 @@ class _Run:
         self.job, self.stream, self.loss, self.recipe, self.checkpoint = job, stream, loss, recipe, checkpoint
         self.optimizer = build_optimizer(job.model, recipe)
         self.parameters = {n: p for n, p in job.model.named_parameters() if p.requires_grad}
-        self.buffers = [b for b in job.model.buffers() if b.is_floating_point()]
+        self.buffers = list(job.model.buffers())
         self.guard = _MaskGuard(self.parameters, self.optimizer, mask) if mask is not None else None
         self.epochs = self._epochs()
         self.epoch, self.step = 0, 0

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from regun.auditing import Evaluation, Gap, Number, Predictions, evaluate
+from regun.auditing import Estimate, Evaluation, Gap, Predictions, evaluate
 from regun.auditing.metrics import GAPS, gap
 from regun.experiments.study.details import RowDetails
-from regun.experiments.study.results import PAPER_COLUMNS, Block, Found, Kind, Results, Run, block_of, metrics_of
+from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Row, Run, block_of, metrics_of, row_of
 from regun.experiments.study.tradeoff import Point, TradeOff
 
 SIZES = {"retain": 900, "forget": 100, "heldout": 50, "val": 100, "test": 1000}
@@ -34,7 +34,7 @@ def judged(
     numbers = gaps | numbers  # a gap that is given stands
     found = {name: _gap(abs(value - truth.get(name, 0.0)), floor) for name, value in numbers.items()}
     ends = {name: (v - half, v + half) if half and "gap" not in name else () for name, v in numbers.items()}
-    made = {name: Number(v, *ends[name]) for name, v in numbers.items()}
+    made = {name: Estimate(v, *ends[name]) for name, v in numbers.items()}
     return Evaluation(made, {}, dict(truth), found, (), ("A claim.",), {"level": 0.95})
 
 
@@ -46,7 +46,7 @@ def _gap(away: float, floor: tuple[float, float, float] | None) -> Gap:
 
 def hand_made(gap_rftp: float, *, floor: tuple[float, float, float] | None = (1.0, 2.0, 3.0)) -> Evaluation:
     """An evaluation that has this Gap RFTP and nothing else, judged by the noise floor (mean, largest, limit)."""
-    number = {"gap_rftp": Number(gap_rftp)}
+    number = {"gap_rftp": Estimate(gap_rftp)}
     return Evaluation(number, {}, {}, {"gap_rftp": _gap(gap_rftp, floor)}, (), ("A claim.",), {"level": 0.95})
 
 
@@ -62,19 +62,19 @@ def found(
     planned: int | None = None,
     kind: Kind = "method",
     title: str | None = None,
-) -> Found:
+) -> Row:
     """A row with these runs, seed after seed, `repeats` of each."""
     made = [one if isinstance(one, Run) else run(one, *divmod(k, repeats)) for k, one in enumerate(runs)]
     count = len(made) if planned is None else planned
-    return Found(name=name, title=title or name.title(), kind=kind, runs=tuple(made), planned=count)
+    return row_of(name=name, title=title or name.title(), kind=kind, runs=tuple(made), planned=count)
 
 
-def method(title: str, *gaps: float, repeats: int = 1, planned: int | None = None, **more: Any) -> Found:
+def method(title: str, *gaps: float, repeats: int = 1, planned: int | None = None, **more: Any) -> Row:
     """A method with one run a gap."""
     return found(title.lower(), *(hand_made(g, **more) for g in gaps), repeats=repeats, planned=planned, title=title)
 
 
-def block(*methods: Found, base: float | None = 9.0, seeds: int = 1, forget: str = "0.1", **more: Any) -> Block:
+def block(*methods: Row, base: float | None = 9.0, seeds: int = 1, forget: str = "0.1", **more: Any) -> Block:
     """A request with Retrain (ten times the steps and seconds of a method), Base and these methods."""
     known = [found("retrain", *(run(hand_made(0.0, floor=None), s, cost=SLOW) for s in range(seeds)), kind="retrain")]
     if base is not None:
@@ -98,7 +98,7 @@ def results(*blocks: Block, seeds: Sequence[int] = (0,), repeats: int = 1, **mor
     return Results(**(given | more))
 
 
-def study(*methods: Found, seeds: int = 1, forget: Sequence[str] = ("0.1",), **more: Any) -> Results:
+def study(*methods: Row, seeds: int = 1, forget: Sequence[str] = ("0.1",), **more: Any) -> Results:
     """Retrain, Base and these methods on each forget request, with all of the paper's columns."""
     away = judged({"forget_acc": 99.0, "rmia_auc": 60.0})
     first = [found("retrain", *[judged()] * seeds, kind="retrain"), found("base", *[away] * seeds, kind="base")]

@@ -49,7 +49,7 @@ def test_the_answer_and_the_model_before_are_in_it_by_one_audit(outcome: Outcome
     found = evaluate(said(sure), retrained[0], retrained[1:], before=said(8, 5), bootstrap=0)
     card = regun.model_card(outcome, found)
     assert f"- Influence left: {answer}. " in card
-    assert all(f"- {finding}\n" in card for finding in found.findings)
+    assert all(f"- {finding.text}\n" in card for finding in found.findings)
     assert "The distance to a retrained model is" in card
     assert card.index("Influence left") < card.index("| number")
     assert row(card, "smia_auc")[1] == f"{found.before['smia_auc'].value:.1f}"

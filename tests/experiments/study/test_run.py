@@ -288,7 +288,7 @@ def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> N
     assert len({r.key for r in block.row("finetune").runs}) == 3
     assert len({t.base.artifact(opened.ctx).key for t in opened.plan.of_type(Unlearn)}) == 1
     cell = block.row("finetune").cells["test_acc"]
-    values = [one.value for one in cell.seen]
+    values = [one.value for one in cell.by_run]
     assert cell.mean == pytest.approx(sum(values) / 3)
     assert cell.std is None
     assert cell.repeat_std == pytest.approx((sum((v - cell.mean) ** 2 for v in values) / 2) ** 0.5)

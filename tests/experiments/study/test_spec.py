@@ -7,7 +7,7 @@ import pytest
 
 from expect import assert_names, error
 from mini import MINI, study
-from regun.artifacts.setup import unlearning_preset
+from regun.artifacts.setup import unlearning_pipeline
 from regun.errors import RegunError, SettingsError
 from regun.experiments.study.parse import builtin_names, parse_study, read_study
 from regun.experiments.study.resolved import as_comments, resolved
@@ -44,7 +44,9 @@ def test_the_papers_studies_are_the_papers(name: str) -> None:
     method, config = found.resolve("regun", "0.1")
     assert (config.epochs, config.batch_size) == (20 if name.startswith("swin") else 10, 128)
     assert found.setup(0, "DIR").preset == ("swin" if name.startswith("swin") else "resnet")
-    assert unlearning_preset(found.setup(0, "DIR").preset) == ("swin-unlearn" if name.startswith("swin") else "resnet")
+    assert unlearning_pipeline(found.setup(0, "DIR").preset) == (
+        "swin-unlearn" if name.startswith("swin") else "resnet"
+    )
 
 
 @pytest.mark.parametrize("name", PAPER)

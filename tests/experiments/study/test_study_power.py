@@ -35,10 +35,10 @@ def power(base: float, floor: float) -> Power:
 @pytest.mark.parametrize(
     ("base", "floor", "says"),
     [
-        (12.0, 2.0, "differences between methods can be told"),
+        (12.0, 2.0, "methods can be significantly different"),
         (11.9, 2.0, "only large differences"),
         (4.0, 2.0, "only large differences"),
-        (3.9, 2.0, "nothing can be told"),
+        (3.9, 2.0, "no power"),
         (3.9, 0.0, "no noise floor"),
     ],
 )

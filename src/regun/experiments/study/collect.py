@@ -15,7 +15,7 @@ from regun.experiments.study.details import RowDetails
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.paper import Paper
 from regun.experiments.study.relearn_curves import RelearnChecks
-from regun.experiments.study.results import PAPER_COLUMNS, Block, Found, Kind, Results, Run, block_of, metrics_of
+from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Run, block_of, metrics_of, row_of
 from regun.experiments.study.tasks import Evaluate, MeasureFloor, Predict, Tune
 
 
@@ -135,19 +135,19 @@ def _block(opened: OpenStudy, forget: str, checks: RelearnChecks) -> Block:
         if task.forget == forget:
             tasks.setdefault(task.name, []).append(task)
     kinds: dict[str, Kind] = {"retrain": "retrain", "base": "base"}
-    found = [
-        Found(
-            name=name,
-            title=study.title_of(name),
-            kind=kinds.get(name, "method"),
-            runs=tuple(run for task in tasks[name] if (run := _run(opened, task, checks)) is not None),
-            planned=len(tasks[name]),
-            beside=name in study.rows and study.rows[name].unranked,
+    rows = [
+        row_of(
+            name,
+            study.title_of(name),
+            kinds.get(name, "method"),
+            [run for task in tasks[name] if (run := _run(opened, task, checks)) is not None],
+            len(tasks[name]),
+            unranked=name in study.rows and study.rows[name].unranked,
         )
         for name in ("retrain", "base", *study.rows)
     ]
     sizes = {**opened.sizes(forget), "test": len(opened.ctx.data.test.labels)}
-    return block_of(forget, study.requests[forget].label, sizes, found)
+    return block_of(forget, study.requests[forget].label, sizes, rows)
 
 
 def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None:

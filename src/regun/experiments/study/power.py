@@ -1,15 +1,15 @@
-"""Whether a setup can tell methods apart: how far the untouched base is from Retrain, next to the noise floor."""
+"""The power of a setup: the distance of the untouched base to Retrain, compared with the noise floor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regun.auditing import spread
 from regun.errors import SettingsError
-from regun.experiments.study.results import Block, Results, Seen
+from regun.experiments.study.results import Block, Results, RunValue
 from regun.experiments.study.spec import Study
 
 STRONG, WEAK = 6.0, 2.0
-"""From the first ratio on differences between methods can be told; below the second nothing can."""
+"""Ratios from which differences between methods can be significant, and below which nothing can."""
 PARTS = ("retain_acc", "forget_acc", "test_acc", "rmia_auc", "gap_tp")
 
 
@@ -34,27 +34,27 @@ class Power:
 
     @property
     def meaning(self) -> str:
-        """What the ratio means, in plain words."""
+        """What the ratio means."""
         if self.ratio is None:
             return "the retrained models do not differ in this number, so it has no noise floor"
         if self.ratio >= STRONG:
-            return "differences between methods can be told"
+            return "methods can be significantly different"
         if self.ratio < WEAK:
-            return "nothing can be told, since not even the untouched base stands out from retrained models"
-        return "only large differences can be told, and a decent method lies inside the noise floor"
+            return "the study has no power: not even the untouched base is significantly different from Retrain"
+        return "only large differences can be significant, and a decent method lies inside the noise floor"
 
 
 def retrained_only(study: Study) -> Study:
-    """The part of a study that its power takes: base, Retrain and references with their evaluations, no method."""
+    """Return the study without its methods: base, Retrain and references with their evaluations."""
     if study.references < 2:
         raise SettingsError(
-            [f"study.references is {study.references}; a noise floor needs at least 2 beside Retrain: set 2 or more."]
+            [f"study.references is {study.references}; a noise floor needs at least 2 besides Retrain."]
         )
     return replace(study, methods=(), unranked=(), titles={}, settings={}, tune={}, tune_seed=None, relearn=False)
 
 
 def powers(results: Results) -> list[Power]:
-    """For each request the main gap: of every seed, then over all seeds, then its parts over all seeds."""
+    """Return, for each request, the power in the main gap by seed and over all seeds, then in its parts."""
     return [power for block in results.blocks for power in _of_block(block)]
 
 
@@ -63,14 +63,14 @@ def _of_block(block: Block) -> list[Power]:
     base = block.row("base").cells
     if gap is None or gap not in base:
         return []
-    floored = [seen for seen in base[gap].seen if seen.gap is not None and seen.gap.floor_mean is not None]
-    found = [_power(block, gap, [seen], seen.seed) for seen in floored]
+    floored = [one for one in base[gap].by_run if one.gap is not None and one.gap.floor_mean is not None]
+    by_seed = [_power(block, gap, [one], one.seed) for one in floored]
     parts = [gap, *(name for name in PARTS if name in base)]
-    return found + [_power(block, name, base[name].seen, None) for name in parts if floored]
+    return by_seed + [_power(block, name, base[name].by_run, None) for name in parts if floored]
 
 
-def _power(block: Block, number: str, seen: Sequence[Seen], seed: int | None) -> Power:
-    gaps = [one.gap for one in seen if one.gap is not None]
+def _power(block: Block, number: str, by_run: Sequence[RunValue], seed: int | None) -> Power:
+    gaps = [one.gap for one in by_run if one.gap is not None]
     return Power(
         forget=block.forget,
         label=block.label,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regun.artifacts.setup import unlearning_preset
+from regun.artifacts.setup import unlearning_pipeline
 from regun.data.pipelines import PIPELINES
 from regun.experiments.study.spec import Study
 from regun.settings import to_json
@@ -16,7 +16,7 @@ def resolved(study: Study) -> dict[str, Any]:
     return {
         "model": {"name": study.model_spec.name, **study.model_spec.describe()["settings"]},
         "recipe": to_json(study.recipe_value),
-        "pipeline": {"train": study.pipeline_name, "unlearn": unlearning_preset(study.pipeline_name)},
+        "pipeline": {"train": study.pipeline_name, "unlearn": unlearning_pipeline(study.pipeline_name)},
         "tuned_on": study.tuned_on if study.tune else None,
         "reference_seeds": list(study.reference_seeds),
         "methods": {

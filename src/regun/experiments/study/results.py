@@ -1,19 +1,20 @@
-"""What a study found: THE aggregation over seeds and repeats. Everything that shows a study shows this.
+"""The results of a study: the only aggregation over seeds and repeats. Tables, reports and files show these numbers.
 
-How numbers are averaged: over the repeats of each training seed, then over the seeds. `std` is the sample deviation
-over seeds, `repeat_std` the pooled sample deviation over unlearning runs that share a trained model. Gaps are computed
-run by run, against the Retrain of the same seed, and then averaged.
+    Evaluation -> Run (one audited model) -> Cell (one number over the runs) -> Row -> Block (one request) -> Results
 
-How rows are ranked: by |mean - Retrain's mean|; for gaps and divergences, where Retrain has 0, that is the mean. Only
-methods that have every seed and repeat of the study, and no diverged run, are ranked, and none of those that stand
-`beside` the others; a mark is given only where
-the lead over the next row is larger than two retrained models are apart on average. Otherwise the leaders cannot be
-told apart, and are named as such.
+Averages: first over the repeats of each training seed, then over the seeds. `std` is the sample deviation over seeds,
+`repeat_std` the pooled sample deviation over unlearning runs that share a trained model. Gaps are computed run by run,
+against the Retrain of the same seed, and then averaged.
+
+Ranks: by |mean - Retrain's mean|; for gaps and divergences, where Retrain has 0, that is the mean. Only methods with
+every seed and repeat of the study and no diverged run are ranked, and no `unranked` ones. The best row is marked only
+if its lead over the next row exceeds the mean distance of two retrained models. Otherwise the leaders are not
+significantly different, and all of them are named.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -43,7 +44,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One judged model; `evaluation` is None where a diverged model no longer gives finite answers."""
+    """One audited model; `evaluation` is None where the predictions of a diverged model are not finite."""
 
     seed: int
     repeat: int = 0
@@ -59,8 +60,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A number of one run, with its interval over examples, and Retrain's and the noise floor of that seed."""
+class RunValue:
+    """A number of one run, with its interval over examples, Retrain's number, and the gap of that seed."""
 
     seed: int
     repeat: int
@@ -82,17 +83,17 @@ class Cell:
     high: float | None
     retrain: float | None
     """Retrain's mean over the same seeds."""
-    seen: tuple[Seen, ...]
+    by_run: tuple[RunValue, ...]
 
     @property
     def distance(self) -> float | None:
-        """|mean - Retrain's mean|: what ranks the rows."""
+        """|mean - Retrain's mean|, which ranks the rows."""
         return None if self.retrain is None else abs(self.mean - self.retrain)
 
     @property
     def verdicts(self) -> dict[Verdict, int]:
-        """How many runs are where, next to the noise floor."""
-        return count(s.gap.verdict for s in self.seen if s.gap is not None)
+        """The number of runs per verdict on the noise floor."""
+        return count(one.gap.verdict for one in self.by_run if one.gap is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +106,15 @@ class Row:
     kind: Kind
     runs: tuple[Run, ...]
     planned: int
-    """How many runs there will be when the study is finished."""
-    beside: bool
-    """Whether it stands beside the others and takes no marks from them."""
+    """The number of runs of the finished study."""
+    unranked: bool
+    """Whether it is shown but not ranked with the other methods."""
     cells: Mapping[str, Cell]
     verdicts: Mapping[Verdict, int]
     """Runs by verdict on the main gap; empty without a noise floor."""
     costs: Mapping[str, float]
-    """Means over all runs, also those that stopped early."""
-    shares: Mapping[str, float]
+    """The cost of one request: means over all runs, also those that stopped early."""
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
     """Costs in percent of Retrain's."""
 
     @property
@@ -126,13 +127,13 @@ class Row:
 
     @property
     def diverged(self) -> list[Run]:
-        """Runs that diverged, and those whose model gives no finite answers."""
+        """Runs that diverged, or whose model gives predictions that are not finite."""
         return [run for run in self.runs if run.diverged is not None or run.evaluation is None]
 
 
 @dataclass(frozen=True)
 class Floor:
-    """How far two retrained models are apart: mean over seeds, the largest seen in any, the largest limit of any."""
+    """The distance of two retrained models: its mean over seeds, the largest of any seed, the largest limit."""
 
     mean: float
     largest: float
@@ -142,7 +143,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows by distance to Retrain in one number; `leaders` cannot be told apart if they are more than one."""
+    """Rows by distance to Retrain in one number; several `leaders` are not significantly different."""
 
     order: tuple[tuple[str, float], ...] = ()
     marks: Mapping[str, Mark] = field(default_factory=dict[str, Mark])
@@ -171,9 +172,9 @@ class Block:
         return tuple(row for row in self.rows if row.kind == "method")
 
     @property
-    def rivals(self) -> tuple[Row, ...]:
-        """The methods that are ranked against each other: all but those that stand beside them."""
-        return tuple(row for row in self.methods if not row.beside)
+    def ranked_methods(self) -> tuple[Row, ...]:
+        """The methods that are compared with each other: all but the unranked ones."""
+        return tuple(row for row in self.methods if not row.unranked)
 
     @property
     def main_gap(self) -> str | None:
@@ -183,17 +184,14 @@ class Block:
     @property
     def by_gap(self) -> list[Row]:
         """Methods by the main gap, the closest first; those that diverged or lack it last."""
-        known = {name: place for place, (name, _) in enumerate(self._all_by_gap())}
-        return sorted(self.methods, key=lambda row: (bool(row.diverged), known.get(row.name, len(known))))
-
-    def _all_by_gap(self) -> list[tuple[str, float]]:
         gap = self.main_gap or ""
-        return sorted(((r.name, r.cells[gap].mean) for r in self.methods if gap in r.cells), key=lambda pair: pair[1])
+        means = {row.name: row.cells[gap].mean for row in self.methods if gap in row.cells}
+        return sorted(self.methods, key=lambda row: (bool(row.diverged), means.get(row.name, math.inf)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """A study's results so far; `missing` says what has not been made yet or has failed."""
+    """The results of a study so far; `missing` names what has not been made yet or has failed."""
 
     name: str
     title: str
@@ -205,7 +203,7 @@ class Results:
     metrics: Mapping[str, Metric]
     """What every number that occurs is called and means."""
     columns: tuple[str, ...]
-    """The numbers a table shows unless told otherwise: the paper's, then those the study itself asks for."""
+    """The numbers that a table shows by default: the paper's, then those of the study's own metrics and attacks."""
     level: float
     missing: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -213,11 +211,11 @@ class Results:
     paper: Paper | None = None
 
     def printed(self, forget: str, row: str, metric: str) -> Printed | None:
-        """What the paper prints there, if it is to be shown and has it."""
+        """Return the paper's number for this cell, if it is shown and there is one."""
         return self.paper.number(forget, row, metric) if self.paper else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One plain row for every method, request, seed and repeat, with all of its numbers."""
+        """Return one plain row for every method, request, seed and repeat, with all of its numbers."""
         return [
             {
                 "study": self.name,
@@ -240,37 +238,47 @@ class Results:
         ]
 
     def frame(self) -> Any:
-        """The rows as a pandas data frame."""
+        """Return the rows as a pandas data frame."""
         try:
             return import_module("pandas").DataFrame(self.rows())
         except ImportError:
             raise RegunError("a data frame needs pandas, which is not installed: pip install pandas.") from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """The judged runs of one row, before anything is averaged."""
+def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[Row]) -> Block:
+    """Return the rows of one request with their shares of Retrain's cost, noise floors and rankings."""
+    retrain = next((row.costs for row in rows if row.kind == "retrain"), dict[str, float]())
+    compared = tuple(
+        replace(row, shares={what: 100.0 * v / retrain[what] for what, v in row.costs.items() if retrain.get(what)})
+        for row in rows
+    )
+    floors = _floors(compared)
+    rankings = {name: _ranking(compared, name, floors.get(name)) for name in _numbers(compared)}
+    return Block(forget=forget, label=label, sizes=sizes, rows=compared, floors=floors, rankings=rankings)
 
-    name: str
-    title: str
-    kind: Kind
-    runs: tuple[Run, ...]
-    planned: int
-    beside: bool = False
 
-
-def block_of(forget: str, label: str, sizes: Mapping[str, int], found: Sequence[Found]) -> Block:
-    """The rows of one request, averaged, next to their noise floors, and ranked."""
-    costs = {one.name: _costs(one.runs) for one in found}
-    retrained = next((costs[one.name] for one in found if one.kind == "retrain"), dict[str, float]())
-    rows = tuple(_row(one, costs[one.name], retrained) for one in found)
-    floors = _floors(rows)
-    rankings = {name: _ranking(rows, name, floors.get(name)) for name in _numbers(rows)}
-    return Block(forget=forget, label=label, sizes=sizes, rows=rows, floors=floors, rankings=rankings)
+def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int, *, unranked: bool = False) -> Row:
+    """Return the row of a model or method: every number averaged over its runs."""
+    evaluated = [(run, run.evaluation) for run in runs if run.evaluation is not None]
+    values: dict[str, list[RunValue]] = {}
+    for run, evaluation in evaluated:
+        for number, value in _run_values(run, evaluation, kind):
+            values.setdefault(number, []).append(value)
+    return Row(
+        name=name,
+        title=title,
+        kind=kind,
+        runs=tuple(runs),
+        planned=planned,
+        unranked=unranked,
+        cells={number: _cell(by_run) for number, by_run in values.items()},
+        verdicts=count(evaluation.verdict for _, evaluation in evaluated) if kind != "retrain" else {},
+        costs=_costs(runs),
+    )
 
 
 def metrics_of(blocks: Sequence[Block]) -> dict[str, Metric]:
-    """The description of every number that occurs in a study."""
+    """Return the description of every number that occurs in a study."""
     runs = [run for block in blocks for row in block.rows for run in row.runs]
     found: dict[str, Metric] = {}
     for evaluation in (run.evaluation for run in runs if run.evaluation is not None):
@@ -281,13 +289,13 @@ def metrics_of(blocks: Sequence[Block]) -> dict[str, Metric]:
 
 
 def count(verdicts: Iterable[Verdict | None]) -> dict[Verdict, int]:
-    """How many of each verdict, the good one first; empty if there is none at all."""
-    given = list(verdicts)
-    return {name: given.count(name) for name in VERDICTS} if any(given) else {}
+    """Return how often each verdict occurs, the good one first; empty if none does."""
+    listed = list(verdicts)
+    return {name: listed.count(name) for name in VERDICTS} if any(listed) else {}
 
 
 def averaged(by_seed: Mapping[int, Sequence[float]]) -> tuple[float, float | None, float | None]:
-    """Mean over seeds of the means over repeats, its deviation over seeds, and the pooled one over repeats.
+    """Return the mean over seeds of the means over repeats, its deviation over seeds, the pooled one over repeats.
 
     >>> averaged({0: [1.0, 3.0], 1: [6.0]})
     (4.0, 2.8284271247461903, 1.4142135623730951)
@@ -300,7 +308,7 @@ def averaged(by_seed: Mapping[int, Sequence[float]]) -> tuple[float, float | Non
 
 
 def rank(distances: Mapping[str, float], noise: float | None) -> Ranking:
-    """Marks where a lead is larger than `noise`; without a noise floor nothing can be marked.
+    """Return the order, and marks where a lead is larger than `noise`; without a noise floor nothing is marked.
 
     >>> rank({"a": 2.0, "b": 1.0, "c": 5.0}, noise=0.5).marks
     {'b': 'best', 'a': 'second'}
@@ -325,74 +333,54 @@ def _numbers(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.cells))
 
 
-def _row(found: Found, costs: Mapping[str, float], retrained: Mapping[str, float]) -> Row:
-    judged = [(run, run.evaluation) for run in found.runs if run.evaluation is not None]
-    seen: dict[str, list[Seen]] = {}
-    for run, evaluation in judged:
-        for name, one in _seen(run, evaluation, found.kind):
-            seen.setdefault(name, []).append(one)
-    verdicts = count(evaluation.verdict for _, evaluation in judged) if found.kind != "retrain" else {}
-    shares = {what: 100.0 * value / retrained[what] for what, value in costs.items() if retrained.get(what)}
-    cells = {name: _cell(values) for name, values in seen.items()}
-    return Row(
-        **{name: getattr(found, name) for name in ("name", "title", "kind", "runs", "planned", "beside")},
-        cells=cells,
-        verdicts=verdicts,
-        costs=costs,
-        shares=shares,
-    )
-
-
-def _seen(run: Run, evaluation: Evaluation, kind: Kind) -> Iterable[tuple[str, Seen]]:
-    """Every number of a run; Retrain is at distance 0 from itself, whether audited so or not."""
+def _run_values(run: Run, evaluation: Evaluation, kind: Kind) -> Iterable[tuple[str, RunValue]]:
+    """Yield every number of a run; Retrain is at distance 0 from itself, whether audited so or not."""
     for name, number in evaluation.numbers.items():
-        own = describe(name, evaluation).distance  # says by itself how far the model is from Retrain
+        is_distance = describe(name, evaluation).distance  # the number is itself a distance to Retrain
         gap = evaluation.gaps.get(name)
         if kind != "retrain":
-            truth = 0.0 if own else evaluation.retrain.get(name)
-            yield name, Seen(run.seed, run.repeat, number.value, number.low, number.high, truth, gap)
-        elif own:
-            yield name, Seen(run.seed, run.repeat, 0.0, None, None, 0.0, None)
+            truth = 0.0 if is_distance else evaluation.retrain.get(name)
+            yield name, RunValue(run.seed, run.repeat, number.value, number.low, number.high, truth, gap)
+        elif is_distance:
+            yield name, RunValue(run.seed, run.repeat, 0.0, None, None, 0.0, None)
         else:
-            yield name, Seen(run.seed, run.repeat, number.value, number.low, number.high, number.value, None)
+            yield name, RunValue(run.seed, run.repeat, number.value, number.low, number.high, number.value, None)
 
 
-def _cell(seen: Sequence[Seen]) -> Cell:
-    mean, std, repeat_std = averaged(_by_seed(seen, [s.value for s in seen]))
+def _cell(by_run: Sequence[RunValue]) -> Cell:
+    def by_seed(values: Sequence[float]) -> dict[int, list[float]]:
+        seeds: dict[int, list[float]] = {}
+        for one, value in zip(by_run, values, strict=True):
+            seeds.setdefault(one.seed, []).append(value)
+        return seeds
+
+    def mean_of(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return averaged(by_seed(known))[0] if len(known) == len(values) else None
+
+    mean, std, repeat_std = averaged(by_seed([one.value for one in by_run]))
     return Cell(
         mean=mean,
         std=std,
         repeat_std=repeat_std,
-        low=_mean(seen, [s.low for s in seen]),
-        high=_mean(seen, [s.high for s in seen]),
-        retrain=_mean(seen, [s.retrain for s in seen]),
-        seen=tuple(seen),
+        low=mean_of([one.low for one in by_run]),
+        high=mean_of([one.high for one in by_run]),
+        retrain=mean_of([one.retrain for one in by_run]),
+        by_run=tuple(by_run),
     )
 
 
-def _by_seed(seen: Sequence[Seen], values: Sequence[float]) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for one, value in zip(seen, values, strict=True):
-        found.setdefault(one.seed, []).append(value)
-    return found
-
-
-def _mean(seen: Sequence[Seen], values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return averaged(_by_seed(seen, there))[0] if len(there) == len(values) else None
-
-
 def _costs(runs: Sequence[Run]) -> dict[str, float]:
-    found = {what: [float(run.cost[what]) for run in runs if what in run.cost] for what in COSTS}
-    return {what: spread(values)[0] for what, values in found.items() if values}
+    costs = {what: [float(run.cost[what]) for run in runs if what in run.cost] for what in COSTS}
+    return {what: spread(values)[0] for what, values in costs.items() if values}
 
 
 def _floors(rows: Sequence[Row]) -> dict[str, Floor]:
-    """The noise floor of every number: one for each seed, the same for all rows, so any row that has it tells."""
+    """Return the noise floor of every number: one per seed, the same for all rows, so any row that has it will do."""
     floors: dict[str, Floor] = {}
     for name in _numbers(rows):
-        seen = [one for row in rows if name in row.cells for one in row.cells[name].seen]
-        gaps = {one.seed: one.gap for one in seen if one.gap is not None and one.gap.floor_mean is not None}
+        by_run = [one for row in rows if name in row.cells for one in row.cells[name].by_run]
+        gaps = {one.seed: one.gap for one in by_run if one.gap is not None and one.gap.floor_mean is not None}
         if gaps:
             parts = [(g.floor_mean or 0.0, g.floor_largest or 0.0, g.floor_limit or 0.0) for g in gaps.values()]
             means, largest, limits = zip(*parts, strict=True)
@@ -401,9 +389,10 @@ def _floors(rows: Sequence[Row]) -> dict[str, Floor]:
 
 
 def _ranking(rows: Sequence[Row], name: str, floor: Floor | None) -> Ranking:
-    rivals = [row for row in rows if row.kind == "method" and not row.beside]
-    fair = [row for row in rivals if row.complete and not row.diverged and name in row.cells]
-    whole = {row.name: row.cells[name] for row in fair if len(row.cells[name].seen) == row.planned}
-    distances = {row: cell.distance for row, cell in whole.items()}
-    known = {row: distance for row, distance in distances.items() if distance is not None}
-    return rank(known, floor.mean if floor else None)
+    distances: dict[str, float] = {}
+    for row in rows:
+        rankable = row.kind == "method" and not row.unranked and row.complete and not row.diverged
+        cell = row.cells.get(name) if rankable else None
+        if cell is not None and cell.distance is not None and len(cell.by_run) == row.planned:
+            distances[row.name] = cell.distance
+    return rank(distances, floor.mean if floor else None)

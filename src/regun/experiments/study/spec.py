@@ -10,7 +10,7 @@ from regun.artifacts.setup import (
     Setup,
     checked_model,
     default_model,
-    default_preset,
+    default_pipeline,
     default_recipe,
     family_of,
     read_budget,
@@ -113,7 +113,7 @@ class Study:
     @cached_property
     def pipeline_name(self) -> str:
         """The input pipeline for training."""
-        return self.pipeline or default_preset(self.model_spec.name, parse_spec(self.data)[0])
+        return self.pipeline or default_pipeline(self.model_spec.name, parse_spec(self.data)[0])
 
     @cached_property
     def tuning(self) -> "TuneSpec | None":
@@ -189,7 +189,7 @@ class Study:
             data=self.data_spec(data_dir),
             model=self.model_spec,
             recipe=self.recipe_value,
-            preset=self.pipeline_name,
+            pipeline=self.pipeline_name,
             split_seed=split,
             heldout=self.heldout,
             val=self.val,
