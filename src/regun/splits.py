@@ -61,8 +61,8 @@ class Splits:
             if shared.any():
                 other, first = names[owner[part[shared][0]]], part[shared][0]
                 raise SplitError(
-                    f"{name} and {other} share {int(shared.sum())} examples (the first is {first}); they must be disjoint. "
-                    f"Remove the shared ones from one of them."
+                    f"{name} and {other} share {int(shared.sum())} examples (the first is {first}); they must be "
+                    f"disjoint. Remove the shared ones from one of them."
                 )
             owner[part] = number
             object.__setattr__(self, name, part)

@@ -225,8 +225,8 @@ def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: i
     if stated is not None and not np.array_equal(labels.numpy(), stated[indices]):
         place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])
         raise DataError(
-            f"item {indices[place]} has the label {int(labels[place])}, but the dataset lists {stated[indices[place]]}; "
-            f"pass the labels of the items as known_labels."
+            f"item {indices[place]} has the label {int(labels[place])}, but the dataset lists "
+            f"{stated[indices[place]]}; pass the labels of the items as known_labels."
         )
     return labels
 

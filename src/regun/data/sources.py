@@ -64,8 +64,8 @@ def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
         hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")  # as Hugging Face's data sets have
     ):
         raise DataError(
-            f"{name} is a {type(cast(object, source)).__name__}; give a torch Dataset, a DataLoader or a pair of tensors "
-            f"(inputs, labels)."
+            f"{name} is a {type(cast(object, source)).__name__}; give a torch Dataset, a DataLoader or a pair of "
+            f"tensors (inputs, labels)."
         )
     if not len(dataset):
         raise _empty(name)
