@@ -43,7 +43,7 @@ from regun.predict import predict
 from regun.render.numbers import names
 from regun.rng import isolated
 from regun.training.job import Epoch
-from regun.unlearning import WAYS_OUT
+from regun.unlearning import WITHOUT_HELDOUT
 
 ASKED = 8
 """Records that the current model is asked about before any work."""
@@ -121,7 +121,7 @@ def _check_what_cannot_work(plan: Plan, current: nn.Module) -> None:
         )
     for how in plan.methods:
         if how.needs.heldout and not len(plan.kept.get("heldout", ())):
-            raise RegunError(f"{how.method.title} needs a held-out set, the project's heldout=...: {WAYS_OUT}")
+            raise RegunError(f"{how.method.title} needs a held-out set, the project's heldout=...: {WITHOUT_HELDOUT}")
         if how.needs.fresh_model and case.why_no_fresh_model:
             raise RegunError(case.why_no_fresh_model)
         if how.method.source is None:
