@@ -181,7 +181,7 @@ def test_a_model_file_of_the_user_s(run, home: Path) -> None:
 
 
 def test_a_try_of_a_few_steps(run) -> None:
-    assert parsed(run("train", *TINY, "--json", "--max-steps", "2"))["cost"]["steps"] == 2
+    assert parsed(run("train", *TINY, "--json", "--budget", "steps=2"))["cost"]["steps"] == 2
 
 
 # ------------------------------------------------------------------------------------------------------------ unlearn
@@ -223,7 +223,7 @@ def test_a_budget_is_met_and_the_best_epoch_can_be_kept(run, base: str, home: Pa
     assert report["cost"]["steps"] == 7
     report = parsed(run(*args, "--method", "finetune,batch_size=16", "--budget", "samples=100"))
     assert 100 <= report["cost"]["backward"] < 116
-    best = parsed(run(*args, "--method", "finetune,epochs=3", "--keep", "best", "--criterion", "val_loss"))
+    best = parsed(run(*args, "--method", "finetune,epochs=3", "--keep", "best:val_loss"))
     watched = Store(home / "store").find(best["key"]).info["watched"]
     assert [entry["epoch"] for entry in watched] == [1, 2, 3]
     assert all("val_loss" in entry for entry in watched)
@@ -288,10 +288,10 @@ def test_any_model_of_the_store_can_be_audited(run, judged: dict[str, str], base
     assert retrained["models"]["retrain"] == judged["0"]
     told = parsed(run("audit", base, "--forget", "0.1", *AUDIT, "--json", "--quiet"))
     assert told["models"]["retrain"] == judged["0"]
-    alone = parsed(run("audit", judged["unlearned"], "--alone", *AUDIT, "--json", "--quiet"))
+    alone = parsed(run("audit", judged["unlearned"], "--retrained", "none", *AUDIT, "--json", "--quiet"))
     assert alone["models"]["retrain"] is None
     assert alone["models"]["references"] == []
-    named = ("--retrain", judged["2"], "--references", f"{judged['0']},{judged['1']}")
+    named = ("--retrained", f"{judged['2']},{judged['0']},{judged['1']}")
     chosen = parsed(run("audit", judged["unlearned"], *named, *AUDIT, "--json", "--quiet"))
     assert chosen["models"]["references"] == [judged["0"], judged["1"]]
 
@@ -410,7 +410,7 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "--data", "digts"], "unknown data set 'digts'. Did you mean 'digits'? Known: cifar10, "),
     (["train", "--model", "resnet81"], "unknown model 'resnet81'. Did you mean 'resnet18'?"),
     (["train", "--recipe", "digit"], "unknown recipe 'digit'. Did you mean 'digits'?"),
-    (["train", "--augment", "resnot"], "unknown input pipeline 'resnot'. Did you mean 'resnet'?"),
+    (["train", "--pipeline", "resnot"], "unknown input pipeline 'resnot'. Did you mean 'resnet'?"),
     (["train", "--data", "digits,lmit=4"], "unknown setting of data 'lmit'. Did you mean 'limit'?"),
     (["train", "--model", "cnn,wdith=4"], "unknown setting of cnn 'wdith'. Did you mean 'width'?"),
     (["train", "--recipe", "digits,epoch=4"], "unknown setting of recipe 'epoch'. Did you mean 'epochs'?"),
@@ -421,7 +421,7 @@ BAD: list[tuple[list[str], str]] = [
     ),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,ww=1"], "unknown setting of regun 'ww'. Did you mean 'w'?"),
     (
-        [*UNLEARN, "--base", "{base}", "--keep", "best", "--criterion", "val_los"],
+        [*UNLEARN, "--base", "{base}", "--keep", "best:val_los"],
         "unknown criterion 'val_los'. Did you",
     ),
     (["methods", "salon"], "unknown method 'salon'. Did you mean 'salun'?"),
@@ -439,9 +439,9 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "--heldout", "1.5"], "--heldout is 1.5; give a number from 0 up to, not including, 1."),
     (["train", "--val", "nan"], "--val is nan; give a number from 0 up to, not including, 1."),
     (["train", "--data", "digits,limit=4", "--heldout", "0.9"], "heldout 0.9 and val 0.1 leave none of 4 examples"),
-    (["train", "--augment", "swin"], "the pipeline 'swin' needs colour images, but digits is grey; use 'none'."),
+    (["train", "--pipeline", "swin"], "the pipeline 'swin' needs colour images, but digits is grey; use 'none'."),
     (["train", "--model", "swin-t"], "swin-t does not fit images of 8x8 pixels"),
-    (["train", "--max-steps", "0"], "a budget is steps=N or samples=N with N >= 1"),
+    (["train", "--budget", "steps=0"], "a budget is steps=N or samples=N with N >= 1"),
     ([*UNLEARN, "--base", "{base}", "--method", "ssd,alpha=inf"], "ssd.alpha is 'inf'; give a finite number."),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,w=nan"], "regun.w is 'nan'; give a finite number."),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,w=2"], "regun.w is 2.0; the most allowed is 1."),
@@ -590,7 +590,7 @@ def test_bad_input_is_said_in_words(args: list[str], message: str, home: Path, b
             ["train", "--seed", "9" * 4400],
             "--seed: give a whole number, not '99999999999999999999...' (4400 characters)",
         ),
-        (["train", "--max-steps", "1e3"], "argument --max-steps: give a whole number, not '1e3'"),
+        (["train", "--seed", "1e3"], "argument --seed: give a whole number, not '1e3'"),
         (["audit", "x", "--bootstrap", "9" * 30], "--bootstrap: give a whole number from 0 to 1,000,000, not '9999"),
         (["audit", "x", "--shadows", "-1"], "argument --shadows: give a whole number from 0 to 10,000, not '-1'"),
         (["store", "gc", "--partial-days", "-1"], "argument --partial-days: give a number from 0, not '-1'"),
@@ -613,8 +613,8 @@ def test_bad_arguments_are_said_with_the_usage(args: list[str], message: str, ca
 def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
     code, out, err = run(
         *("train", "--data", "digts,limit=x", "--model", "resnet81,width=1", "--recipe", "digit,lr=fast,epoch=1"),
-        *("--augment", "swim", "--heldout", "2", "--val", "-1", "--without", "clas:3", "--device", "tpux"),
-        *("--threads", "0", "--max-steps", "0", "--store", str(home / "file/x")),
+        *("--pipeline", "swim", "--heldout", "2", "--val", "-1", "--without", "clas:3", "--device", "tpux"),
+        *("--threads", "0", "--budget", "steps=0", "--store", str(home / "file/x")),
     )
     assert (code, out) == (2, "")
     first, *problems = err.splitlines()
@@ -673,7 +673,7 @@ def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -
             folder.mkdir(parents=True, exist_ok=True)
             image.fromarray(pixels[n]).save(folder / f"{n}.png")
     args = ("--threads", "1", "--quiet", "--store", str(tmp_path / "store"))
-    recipe = ("--model", "cnn,width=4", "--recipe", "digits,epochs=1,batch_size=8", "--augment", "none")
+    recipe = ("--model", "cnn,width=4", "--recipe", "digits,epochs=1,batch_size=8", "--pipeline", "none")
     trained = run("train", "--data", "folder", "--data-dir", str(tmp_path / "old"), *recipe, *args, "--json")
     key = parsed(trained)["key"]
     command = ("unlearn", "--base", key, "--forget", "0.2", "--method", "finetune,epochs=1", *args)

@@ -108,7 +108,7 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
     assert len(trials) == 4
     assert result["key"] == min(trials, key=lambda t: (t["score"], t["number"]))["model"]
     assert result["config"]["batch_size"] == 16
-    assert run("audit", result["key"], "--alone", "--bootstrap", "0", "--threads", "1")[0] == 0
+    assert run("audit", result["key"], "--retrained", "none", "--bootstrap", "0", "--threads", "1")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
         (["--methods", "regun,lr=0.1,w=0.2"], "regun: nothing to search"),
         (["--forget", "0.3"], "the objective gap needs the retrained model and at least one reference"),
         (["--base", "fff"], "0 model whose key starts with 'fff'"),
-        (["--objective", "reference", "--retrain", "abc"], "--retrain and --references are for the objective gap"),
+        (["--objective", "reference", "--retrained", "abc"], "--retrained is for the objective gap"),
         (["--methods", "regun,finetune", "--budget", "9"], "budget is '9'"),
         (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], "cannot write"),
         (["--out", "{home}/file"], "--out is {home}/file, a file; name a folder"),
