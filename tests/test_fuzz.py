@@ -229,7 +229,7 @@ train --data digits --budget steps=3 --split-seed 2 --heldout 0.2 --stratified -
 unlearn --base {base} --forget class:3 --method regun,w=0.3 --budget steps=3 --keep best:val_loss
 unlearn --base {base} --forget 0.1 --method finetune@resnet,lr=0.1 --tune 2 --reference {base} --out out.safetensors
 unlearn --base w.safetensors --forget 0.1 --data digits --model cnn --settings tuned.toml --snapshot-seconds 3
-audit {unlearned} --forget 0.1 --retrain {base} --references {base} --attacks smia --metrics gap_rftp --bootstrap 9
+audit {unlearned} --forget 0.1 --retrained {base} --attacks smia --metrics gap_rftp --bootstrap 9
 audit {base} --base {base} --retrained none --risks risks.csv --shadows 3 --all --threads 1
 tune --base {base} --forget 0.1 --methods finetune --trials 2 --objective reference --out tuned --seed 1
 forget --base {base} --ids ids.csv --out out2 --accept val_drop<1 --fallback finetune --method finetune --bootstrap 9

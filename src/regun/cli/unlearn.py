@@ -91,12 +91,14 @@ def run(args: argparse.Namespace) -> int:
     spec = problems.attempt(lambda: MethodSpec.parse(args.method))
     chosen = problems.attempt(lambda: (spec.method, spec.configure(family, recipe, tuned))) if spec else None
     space = problems.attempt(lambda: _space(args, chosen, family)) if args.tune is not None else None
+    keep, _, criterion = args.keep.partition(":")
+    if keep not in ("last", "best") or (criterion and keep == "last"):
+        problems.found.append(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
     problems.stop_if_any()
     if start is None or chosen is None:
         return BAD_INPUT
     (method, config), context, setup = chosen, start.context, start.setup
     base, data, splits = start.load(args.base)
-    keep, _, criterion = args.keep.partition(":")
     wanted = Unlearning(
         base=base,
         data=setup.data_for(method, data),
