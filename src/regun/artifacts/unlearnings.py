@@ -20,7 +20,7 @@ from regun.settings import bind
 from regun.splits import Splits
 from regun.training.job import Budget, Callbacks, Job, private_copy
 from regun.training.recipes import Recipe
-from regun.unlearning import tell, unlearn_job
+from regun.unlearning import log_warnings, unlearn_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def unlearn_model(
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
-        tell(outcome.warnings)
+        log_warnings(outcome.warnings)
         state = outcome.model.state_dict()
         info = {
             **about,

@@ -27,7 +27,7 @@ from regun.data.examples import Data
 from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
-from regun.inputs import usable_device
+from regun.inputs import as_device
 from regun.plugins import is_code
 from regun.settings import parse_spec
 from regun.splits import Reserve, Splits, make_splits
@@ -240,7 +240,7 @@ def splits_of(
 def read_device(text: str) -> torch.device:
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return usable_device(text)
+    return as_device(text)
 
 
 def use_threads(count: int | None) -> None:

@@ -1,6 +1,5 @@
 """Models of the job's kind that have seen nothing: fresh weights, and a start moved towards them."""
 
-import copy
 import math
 from collections.abc import Iterable, Iterator
 from typing import cast
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from regun.errors import RegunError
 from regun.rng import isolated
-from regun.training.job import Job, device_of, uncompiled
+from regun.training.job import Job, copied, device_of, uncompiled
 
 
 def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
@@ -22,7 +21,7 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
     _check_learned(uncompiled(made), job.model)
-    twin = copy.deepcopy(job.model)
+    twin = copied(job.model)
     twin.load_state_dict(uncompiled(made).state_dict())
     with torch.no_grad():
         for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
@@ -46,7 +45,7 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
 
     Frozen layers keep their weights. All weights are drawn on the CPU: the seed of one device says nothing of another.
     """
-    fresh = copy.deepcopy(model).cpu()
+    fresh = copied(model).cpu()
     kept = dict(_frozen(fresh))
     saved = {name: value.clone() for name, value in kept.items()}
     values = dict([*fresh.named_parameters(), *fresh.named_buffers()])

@@ -1,6 +1,5 @@
 """Training anew without a recipe: the learning rate found by trying, the length by how well the base fits."""
 
-import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from regun.methods._fresh_weights import fresh_model, reset_parameters
 from regun.rng import generator, isolated
 from regun.splits import sample
 from regun.training.forward import eval_logits
-from regun.training.job import Budget, Epoch, Job, device_of, frozen_copy
+from regun.training.job import Budget, Epoch, Job, copied, device_of, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
 from regun.types import Indices
@@ -94,7 +93,7 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
     What a tensor knew is in where its numbers stand; their spread is that of weights which can be trained.
     """
-    made = copy.deepcopy(model).cpu()
+    made = copied(model).cpu()
     draw = generator(seed, "shuffled")
     with torch.no_grad():
         for parameter in (p for p in made.parameters() if p.requires_grad):
@@ -121,7 +120,7 @@ def _nobody(epoch: Epoch, model: nn.Module) -> None:
 def _tried(job: Job, model: nn.Module, recipe: Recipe, asked: Indices) -> float:
     """The loss of a copy of the model on some retain examples after a few steps; infinite if it diverged."""
     budget = Budget(steps=job.cost.steps + TRIED_STEPS)
-    mine = replace(unwatched(job), model=copy.deepcopy(model), seed=job.derive("rate"), budget=budget)
+    mine = replace(unwatched(job), model=copied(model), seed=job.derive("rate"), budget=budget)
     fitted = train_from_scratch(mine, job.indices("retain"), replace(recipe, schedule="constant", warmup_epochs=0))
     if fitted.diverged:
         return math.inf
