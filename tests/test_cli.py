@@ -130,7 +130,7 @@ def test_train_shows_a_table_and_the_second_time_finds_the_model(run, tmp_path: 
     assert out.startswith("cnn on digits: trained, 16,794 parameters, 324 examples\n")
     assert all(word in out for word in ("accuracy", "train", "val", "test", "key   ", f"path  {tmp_path}"))
     assert "train: epoch 1/1  loss " in err
-    assert "images/s" in err
+    assert "examples/s" in err
     code, again, err = run("train", *TINY, "--store", str(tmp_path))
     assert again == out.replace(": trained,", ": found in the store,")
     assert err == ""
@@ -695,8 +695,8 @@ def test_progress_is_one_line_on_a_terminal_and_few_lines_elsewhere(capsys, monk
         display.close()
         return capsys.readouterr().err
 
-    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 images/s  1 min 1 s left"
-    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 images/s  under 0.1 s left"
+    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 examples/s  1 min 1 s left"
+    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 examples/s  under 0.1 s left"
     assert show(Display("train")).splitlines() == [first, last, "train: done"]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     live = show(Display("train"))
