@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from regun.artifacts import Store
     from regun.auditing import Evaluation
     from regun.card import model_card
-    from regun.deletion import Project, deletion_request, forget
+    from regun.deletion import DeletionRequest, Project, forget
     from regun.errors import RegunError
     from regun.experiments.search import tune
     from regun.experiments.study import run_study
@@ -49,7 +49,7 @@ _MODULE_OF = {
     "make_splits": "splits",
     "reserve": "splits",
     "Project": "deletion",
-    "deletion_request": "deletion",
+    "DeletionRequest": "deletion",
     "Store": "artifacts",
     "RegunError": "errors",
 }
@@ -69,6 +69,7 @@ _PACKAGES = {
 
 __all__ = [
     "Budget",
+    "DeletionRequest",
     "Evaluation",
     "ForgetSpec",
     "InputOptions",
@@ -80,7 +81,6 @@ __all__ = [
     "Splits",
     "Store",
     "audit",
-    "deletion_request",
     "forget",
     "make_splits",
     "model_card",

@@ -16,7 +16,7 @@ from regun.experiments.report.charts import gap_figure, histogram_figure, learni
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.study.details import histogram
 from regun.experiments.study.results import Floor, Row
-from regun.experiments.study.tradeoff import Point
+from regun.experiments.study.tradeoff import TradeOffPoint
 from regun.render.figure_style import COLOURS, DASHES, MARKERS, colour_names, figure_bytes, series
 from regun.render.svg import Gallery
 from regun.render.template import asset
@@ -54,7 +54,7 @@ class TestTradeOff:
         assert not bare.patches
 
     def test_far_points_get_a_second_panel_around_retrain(self) -> None:
-        far = tradeoff(fixed={"NegGrad": Point(10.0, 99.0)})
+        far = tradeoff(fixed={"NegGrad": TradeOffPoint(10.0, 99.0)})
         everything, near = tradeoff_figure(far).axes
         assert near.get_xlim()[0] < 50 < near.get_xlim()[1] < 99
         assert near.get_ylim()[0] > 10
@@ -62,14 +62,17 @@ class TestTradeOff:
 
     def test_points_that_are_not_finite_are_left_out(self) -> None:
         broken = tradeoff(
-            curves={"A": (Point(math.nan, 50.0, w=0.1), Point(80.0, 50.0, w=0.9)), "B": (Point(1, math.inf),)}
+            curves={
+                "A": (TradeOffPoint(math.nan, 50.0, w=0.1), TradeOffPoint(80.0, 50.0, w=0.9)),
+                "B": (TradeOffPoint(1, math.inf),),
+            }
         )
         drawn = lines(tradeoff_figure(broken).axes[0])
         assert len(drawn["A"].get_xydata()) == 1
         assert "B" not in drawn
 
     def test_text_is_never_mathematics(self) -> None:
-        odd = tradeoff(fixed={r"$\frac{": Point(89.0, 60.0), "名 <b>": Point(88.0, 60.0)})
+        odd = tradeoff(fixed={r"$\frac{": TradeOffPoint(89.0, 60.0), "名 <b>": TradeOffPoint(88.0, 60.0)})
         written = figure_bytes(tradeoff_figure(odd), ".svg").decode()
         assert r"$\frac{" in written
         assert "名 &lt;b&gt;" in written

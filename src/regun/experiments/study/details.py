@@ -48,8 +48,8 @@ class RowDetails:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The ROC curve of the close-up's attack on one model."""
+class RocCurve:
+    """The ROC curve of the attack on one model."""
 
     fpr: FloatArray
     tpr: FloatArray
@@ -87,20 +87,20 @@ def against(closeup: RowDetails) -> str | None:
     return next((split for split in UNSEEN if all(split in splits for splits in every)), None)
 
 
-def curves(closeup: RowDetails) -> dict[str, Curve]:
+def curves(closeup: RowDetails) -> dict[str, RocCurve]:
     """The ROC curve of every model, by entry name."""
     split = against(closeup)
     if split is None:
         return {}
     attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
     others = [_scored(reference, split) for reference in closeup.references]
-    found: dict[str, Curve] = {}
+    found: dict[str, RocCurve] = {}
     for name, signals in closeup.signals.items():
         by_split = attack_scores([attack], _scored(signals, split), others, a)[attack.name]
         contrast = Contrast.of(by_split["forget"], by_split[split])
         fpr, tpr = roc_curve(contrast, POINTS)
         auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])
-        found[name] = Curve(fpr, tpr, 100 * auc, 100 * tpr1)
+        found[name] = RocCurve(fpr, tpr, 100 * auc, 100 * tpr1)
     return found
 
 
