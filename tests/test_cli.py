@@ -539,7 +539,7 @@ BAD: list[tuple[list[str], str]] = [
         "has 17 model whose key starts with ''; `regun store list --store",
     ),
     ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], "has 0 model whose key starts with 'xyz'"),
-    ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], "but no teacher was given; give teacher="),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,source=given"], "but no teacher was given; give teacher="),
     (
         [*UNLEARN, "--base", "{home}/weights.pt"],
         "only .safetensors files are read, because pickled weights can run code.",

@@ -5,8 +5,8 @@
     regun forget --project docs/howto/deletion_request.py:project --ids ids.csv --out deletions
     regun verify deletions/requests/0001/receipt.json --project docs/howto/deletion_request.py:project
 
-The first request is done as regun does it by itself: training anew is short here. The second one changes the model
-instead, so that the tests have to tell whether it has forgotten; if they do not, or cannot, it is trained anew.
+The first request is done as regun does it by itself: retraining is short here. The second one changes the model
+instead, so that the tests have to tell whether it has forgotten; if they do not, or cannot, it is retrained.
 
 Run: python docs/howto/deletion_request.py
 """
@@ -41,7 +41,7 @@ def project() -> regun.Project:
 def main() -> list[str]:
     out, statuses = Path(tempfile.mkdtemp()) / "deletions", []
     for number, (patients, options) in enumerate(
-        ((range(30), Options()), (range(25, 60), Options(method="auto,anew=never", fallback="auto"))), 1
+        ((range(30), Options()), (range(25, 60), Options(method="auto,from_scratch=never", fallback="auto"))), 1
     ):
         asked = regun.deletion_request(
             [f"patient-{n}" for n in patients], reason="erasure", requester=f"ticket {number}"

@@ -38,7 +38,7 @@ def distilled(model: nn.Module, oracle: nn.Module, budget: Budget | None = None,
     """A run with a teacher of the user's."""
     method = get_method("regun")
     job = job_for(model, blobs(), teacher=oracle, budget=budget)
-    given = dict(target="teacher", reference="given", batch_size=8, retain_batch=16)
+    given = dict(target="teacher", source="given", batch_size=8, retain_batch=16)
     method.run(job, method.configure({**given, **values}))
     return job
 
@@ -193,7 +193,7 @@ def test_presets_and_needs() -> None:
     assert method.needs_of(config).fresh_model
     assert method.needs_of(regun.Config()).heldout
     assert not method.needs_of(regun.Config()).fresh_model
-    assert not method.needs_of(regun.Config(target="teacher", reference="given")).fresh_model
+    assert not method.needs_of(regun.Config(target="teacher", source="given")).fresh_model
     assert method.needs_of(regun.Config(shrink=0.1)).fresh_model
 
 
@@ -203,8 +203,8 @@ def test_presets_and_needs() -> None:
         (dict(selector="uniform"), "regun.selector is 'uniform'; target teacher draws no held-out examples"),
         (dict(granularity="class"), "regun.granularity is 'class'"),
         (dict(m=3), "regun.m is 3"),
-        (dict(reference="moving"), "target teacher knows base"),
-        (dict(reference="given", teachers=2), "the teacher that is given is the only one"),
+        (dict(source="moving"), "target teacher knows base"),
+        (dict(source="given", teachers=2), "the teacher that is given is the only one"),
         (dict(teacher_optimizer="lion"), "regun.teacher_optimizer is 'lion'; give one of None, sgd, adamw"),
     ],
 )
@@ -216,7 +216,7 @@ def test_settings_that_say_nothing_to_a_teacher(wrong, message: str) -> None:
 def test_a_given_teacher_that_is_not_there() -> None:
     method = get_method("regun")
     with pytest.raises(RegunError, match="no teacher was given"):
-        method.run(job_for(mlp(), blobs()), method.configure(dict(target="teacher", reference="given")))
+        method.run(job_for(mlp(), blobs()), method.configure(dict(target="teacher", source="given")))
 
 
 def test_the_teacher_s_answers_lower_the_divergence_to_it() -> None:

@@ -67,7 +67,7 @@ def add_unlearn(commands: Commands) -> None:
         help="with --keep best: val_accuracy (default), val_loss, or unseen_error (forgotten examples are misjudged "
         "like unseen ones)",
     )
-    teacher = "a model that never saw the records, for the methods auto and regun,reference=given"
+    teacher = "a model that never saw the records, for the methods auto and regun,source=given"
     add_options(parser, {"--teacher KEY": teacher})
     add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
     add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})
