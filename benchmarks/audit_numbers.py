@@ -5,9 +5,8 @@
 
 Sizes are those of CIFAR-100 with a tenth forgotten: 40,000 retain, 4,500 forget, 10,000 test, 4,500 val and 5,000
 held-out examples; one audited model, the one before it, Retrain and the references. Limits: 10 seconds and 2 GB. With
---examples, sets of that many in the same proportions; the limit is then 1.5 kB of memory an example beside what the
-program takes without any, however many classes there are, since what the models said lies in files. Memory is what the program holds of its own (RssAnon); pages
-of files that happen to be in memory are the system's to drop.
+--examples, sets of that many in the same proportions. The limit is then 1.5 kB of memory per example on top of the empty
+program, however many classes there are: predictions are in files. Memory is all that the process has mapped (VmRSS).
 """
 
 import argparse
@@ -48,7 +47,7 @@ def make_model(seed: int, classes: int, members: tuple[str, ...], scale: float =
 
 
 class Memory(threading.Thread):
-    """The most memory of its own that the program held, looked at every 10 milliseconds."""
+    """The peak memory of the process, sampled every 10 milliseconds."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -61,9 +60,9 @@ class Memory(threading.Thread):
 
 
 def held() -> float:
-    """Gigabytes of memory that no file stands behind."""
+    """Return the gigabytes of memory that the process has mapped."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["RssAnon"].split()[0]) / 1024**2
+    return int(status["VmRSS"].split()[0]) / 1024**2
 
 
 def main() -> int:
@@ -94,7 +93,7 @@ def main() -> int:
     print(f"seconds after the forward passes: {seconds:.2f} (limit {LIMIT_SECONDS:.0f}), processor {cpu:.2f}")
     print(f"memory: {peak:.2f} GB (limit {LIMIT_GIGABYTES:.0f}), of which before the audit: {start_held:.2f} GB")
     each = (peak - empty) * 1024**2 / (scale * sum(SIZES.values()))
-    print(f"memory an example: {each:.2f} kB (limit {LIMIT_KILOBYTES}); what the models said: {said:.2f} GB")
+    print(f"memory per example: {each:.2f} kB (limit {LIMIT_KILOBYTES}); predictions in files: {said:.2f} GB")
     if args.examples:
         return int(each > LIMIT_KILOBYTES)
     return int(seconds > LIMIT_SECONDS or peak > LIMIT_GIGABYTES)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from regun.artifacts import Made, Store
+from regun.artifacts import Contents, Store
 
 SHARES = {"model": 0.1, "signals": 0.6, "evaluation": 0.2, "score": 0.1}
 """As in a study: a model has signals on five splits, every unlearned one an evaluation."""
@@ -27,7 +27,7 @@ def fill(store: Store, count: int) -> None:
             tensors = {"signals": {"log_probs": torch.zeros(10)}} if kind in ("model", "signals") else {}
             info = {"role": "base", "data_name": "digits", "examples": 100}
             more = {"evaluation": {"numbers": numbers}} if kind == "evaluation" else {}
-            store.make(kind, inputs, lambda _, t=tensors, i={**info, **more}: Made(t, i))
+            store.make(kind, inputs, lambda _, t=tensors, i={**info, **more}: Contents(t, i))
 
 
 def timed(what: str, work: Callable[[], object]) -> None:

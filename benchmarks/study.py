@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from regun.artifacts import Store
-from regun.artifacts.audits import Audit, audit_model
+from regun.artifacts.audits import Auditing, audit_model
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli import main
@@ -115,7 +115,7 @@ def bare(study: Study, folder: str) -> float:
         targets.append(unlearn_model(run, store, device, about={}))
     for target in targets:
         audit_model(
-            Audit(
+            Auditing(
                 target=target,
                 retrain=retrain,
                 references=references,

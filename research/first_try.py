@@ -47,7 +47,12 @@ Way = Callable[["Case"], dict[str, Any]]
 def with_method(method: str, *, tune: int | None = None, recipe: bool = False, teacher: bool = False) -> Way:
     def settings(case: "Case") -> dict[str, Any]:
         told = TEACHERS[case.name](*case.retain) if teacher else None
-        return {"method": method, "tune": tune, "recipe": case.user.recipe if recipe else None, "teacher": told}
+        return {
+            "method": method,
+            **({"trials": tune} if tune else {}),
+            "recipe": case.user.recipe if recipe else None,
+            "teacher": told,
+        }
 
     return settings
 
@@ -125,7 +130,7 @@ class Case:
         sets = {"forget": self.forget, "retain": self.retain, "test": self.sets["test"]}
         truth, *others = self.retrained
         others = [other for other in others if other is not model]
-        found = regun.audit(model, **sets, retrain=truth, references=others, bootstrap=0)
+        found = regun.audit(model, **sets, retrained=[truth, *others], bootstrap=0)
         numbers = {name: found.numbers[name].value for name in NUMBERS}
         if relearned:
             return {f"relearned_{name}": numbers[name] for name in ("forget_acc", "rmia_auc", "test_acc")}
@@ -222,7 +227,8 @@ def one(case: Case, way: str) -> dict[str, Any]:
         return {**case.measure(case.retrained[TRUTH.index(way) - 1]), "share": 1.0, "retraining": seconds}
     started = time.process_time()
     try:
-        outcome = regun.unlearn(case.base, **case.given(), **WAYS[way](case))  # a teacher's training counts
+        arguments = {**case.given(), **WAYS[way](case)}  # a teacher's training counts
+        outcome = (regun.tune if "trials" in arguments else regun.unlearn)(case.base, **arguments)
     except regun.RegunError as fault:
         return {"error": str(fault)}
     spent = time.process_time() - started

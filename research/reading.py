@@ -86,11 +86,11 @@ def main() -> None:
     model, *others = (nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)) for _ in range(4))
     for method in ("regun", "finetune", "salun"):
         sets = reads("forget", "retain", "heldout")
-        cost = regun.unlearn(model, **sets, method=method, budget=regun.Budget(steps=20)).cost
+        cost = regun.unlearn(model, **sets, method=method, run=regun.RunOptions(budget=regun.Budget(steps=20))).cost
         found = {name: some.reads for name, some in sets.items()}
         print(f"{method}, 20 steps of {cost.backward} examples: {sum(found.values())} items read, {found}")
     sets = reads("forget", "retain", "test")
-    regun.audit(model, **sets, retrain=others[0], references=others[1:], bootstrap=10)
+    regun.audit(model, **sets, retrained=others, bootstrap=10)
     found = {name: some.reads for name, some in sets.items()}
     print(f"audit of four models on {sum(map(len, sets.values()))} examples: {sum(found.values())} items read, {found}")
     pictures = TensorExamples(torch.randn(20_000, 3, 32, 32), np.zeros(20_000, dtype=np.int64), 2)

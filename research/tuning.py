@@ -27,7 +27,7 @@ from regun.auditing.metrics import accuracy
 from regun.data.registry import DataSpec, load_data
 from regun.experiments.search import Search, Space, Trial, search
 from regun.experiments.search.objectives import gap_score, reference_score
-from regun.experiments.search.proposals import Proposals, run_trials
+from regun.experiments.search.proposals import Proposer, run_trials
 from regun.forget_spec import ForgetSpec
 from regun.methods import Choice, MethodSpec, get_method
 from regun.models import ModelSpec
@@ -189,8 +189,8 @@ def compare_samplers(args: argparse.Namespace) -> None:
             def attempt(number, values, at=at) -> Trial:
                 return Trial(number=number, values=values, score=at(values), forgetting=0.0, utility=0.0)
 
-            proposals = Proposals(space=space, seed=seed, spread=spread, sampler=sampler)
-            found = run_trials(proposals, max(left), attempt)
+            proposer = Proposer(space=space, seed=seed, spread=spread, sampler=sampler)
+            found = run_trials(proposer, max(left), attempt)
             for count, values in left.items():
                 values.append(100 * (min(t.score for t in found[:count]) - best) / (median - best))
         print(f"{name:12}", "  ".join(f"{count} trials: {np.mean(v):4.1f}" for count, v in left.items()), flush=True)
@@ -249,7 +249,7 @@ def form_parts(ground: Ground, order: Search, values: dict) -> tuple[float, dict
     artifact = unlearn_model(order.trial(values), ground.store, CPU, about={})
     if artifact.info["diverged"]:
         return None
-    splits, unseen = ground.splits, order.judged_on["unseen"]
+    splits, unseen = ground.splits, order.scoring_parts["unseen"]
 
     def on(model, **parts):
         return {name: cached_predictions(model, ground.data.train, part, ground.store) for name, part in parts.items()}

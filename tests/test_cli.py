@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from regun.artifacts import Made, Store, state_digest
+from regun.artifacts import Contents, Store, state_digest
 from regun.auditing import VERDICTS
 from regun.cli import build_parser, main
 from regun.cli.terminal import Display
@@ -97,7 +97,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     safetensors.torch.save_file(some, folder / "some.safetensors")
     many = Store(folder / "many")
     for n in range(17):
-        many.make("model", {"n": n}, lambda _: Made({}, {}))
+        many.make("model", {"n": n}, lambda _: Contents({}, {}))
     return folder
 
 

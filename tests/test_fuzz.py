@@ -155,7 +155,7 @@ def ledger(valid: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> P
     folder, out = Path(valid["folder"]), tmp_path_factory.mktemp("ledger") / "out"
     words = ["forget", "--base", valid["base"], "--ids", str(folder / "ids.csv"), "--out", str(out), "--quiet"]
     words += ["--method", "finetune,epochs=1", "--accept", "val_drop<100", "--store", str(folder / "store")]
-    assert main([*words, "--threads", "1", "--accept-untestable"]) == 0
+    assert main([*words, "--threads", "1", "--accept-inconclusive"]) == 0
     return out
 
 
@@ -233,7 +233,7 @@ audit {unlearned} --forget 0.1 --retrain {base} --references {base} --attacks sm
 audit {base} --base {base} --alone --risks risks.csv --shadows 3 --all --threads 1
 tune --base {base} --forget 0.1 --methods finetune --trials 2 --objective reference --out tuned --seed 1
 forget --base {base} --ids ids.csv --out out2 --accept val_drop<1 --fallback finetune --method finetune --bootstrap 9
-forget --base {base} --ids ids.csv --out out2 --received 2024-01-01 --due 2024-02-01 --role us --accept-untestable --out-models 1
+forget --base {base} --ids ids.csv --out out2 --received 2024-01-01 --due 2024-02-01 --role us --accept-inconclusive --out-models 1
 forget --project app.py:project --ids ids.csv --out out2 --dry-run --salt salt --sign key.pem --reason why
 verify out/requests/0001/receipt.json --alone --public-key key.pem
 verify out --expect abc

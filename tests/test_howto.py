@@ -102,4 +102,4 @@ def test_two_deletion_requests(howto, capsys) -> None:
     module = howto("deletion_request")
     assert isinstance(module.project(), regun.Project)
     assert len(module.main()) == 2
-    assert capsys.readouterr().out.count("checks fine") == 2
+    assert capsys.readouterr().out.count("checks passed") == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from torch.nn.functional import cross_entropy
 
-from regun.artifacts import Slot, Store
+from regun.artifacts import SnapshotFolder, Store
 from regun.training.fit import Snapshot, fit
 from regun.training.job import Job
 from regun.training.recipes import Recipe
@@ -42,7 +42,7 @@ def start(store: Path, *more: str) -> subprocess.Popen[str]:
 def snapshot(store: Path) -> Snapshot | None:
     """The one snapshot of the one unfinished run; checked, as every load is."""
     folders = list((store / ".regun-partial").glob("*"))
-    return Slot(folders[0], 0).load() if folders else None
+    return SnapshotFolder(folders[0], 0).load() if folders else None
 
 
 def place(found: Snapshot | None) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def test_an_interruption_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_pat
     assert same_result(report, undisturbed)
 
 
-class OnDisk(Slot):
+class OnDisk(SnapshotFolder):
     """A slot that asks for a snapshot after every step and stops the run after some of them."""
 
     left = -1

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import regun
-from regun.errors import DataError, RegunError, SettingsError
+from expect import assert_names, error
+from regun import InputOptions, RunOptions
+from regun.errors import DataError, LabelError, RegunError, SettingsError
 from regun.methods import method_names
 from regun.models import binary, wrap
 from regun.training.job import Budget
 from toys import blobs, same_parameters, same_state
 
+ONE = RunOptions(budget=Budget(steps=1))
 RECIPE = {"epochs": 3, "lr": 0.05, "batch_size": 16}
 
 
@@ -40,10 +43,13 @@ def small(name: str) -> dict[str, object]:
     return {"batch_size": 16, **own.get(name, {})}
 
 
-def unlearned(model: nn.Module, name: str = "finetune", sets=None, **more) -> nn.Module:
-    budget = None if name in ("ssd", "auto") else Budget(steps=4)
+def unlearned(model: nn.Module, name: str = "finetune", sets=None, on_epoch=None, rebuild=None, **options) -> nn.Module:
+    run = RunOptions(budget=None if name in ("ssd", "auto") else Budget(steps=4), on_epoch=on_epoch)
     settings = {} if name == "auto" else small(name)
-    return regun.unlearn(model, **(sets or parts()), method=name, settings=settings, budget=budget, **more).model
+    inputs = InputOptions(**options)
+    return regun.unlearn(
+        model, **(sets or parts()), method=name, settings=settings, rebuild=rebuild, inputs=inputs, run=run
+    ).model
 
 
 # ------------------------------------------------------------------------------------------------------------ precision
@@ -67,10 +73,10 @@ def test_half_precision_comes_back_as_fp32_would_have_it_rounded(name: str, kind
 @pytest.mark.parametrize(("weights", "data"), [("float32", "float64"), ("float64", "float32"), ("float16", "float32")])
 def test_a_mixture_of_precisions_is_said(weights: str, data: str) -> None:
     sets = parts(getattr(torch, data))
-    text = rf"weights are {weights} and input 'x' of forget is {data}; .*x.to\(torch.{weights}\)"
-    with pytest.raises(RegunError, match=text):
+    names = (weights, "forget", data, f"x.to(torch.{weights})")
+    with error(RegunError, *names):
         regun.unlearn(net().to(getattr(torch, weights)), **sets)
-    with pytest.raises(RegunError, match=text):
+    with error(RegunError, *names):
         regun.audit(net().to(getattr(torch, weights)), forget=sets["forget"], test=sets["heldout"])
 
 
@@ -83,7 +89,7 @@ def test_double_precision_works() -> None:
 
 
 def test_everything_frozen_is_said() -> None:
-    with pytest.raises(RegunError, match="every parameter of the model is frozen, so nothing can be unlearned"):
+    with error(RegunError, "frozen", "p.requires_grad_(True)"):
         unlearned(net().requires_grad_(False), "ssd")
 
 
@@ -92,17 +98,19 @@ def test_everything_frozen_is_said() -> None:
 
 def test_retrain_wants_the_recipe() -> None:
     for given in ({}, {"settings": {"layers": "last:1"}}, {"settings": {"epochs": 3}}):
-        with pytest.raises(
-            SettingsError, match=r"retrain is the truth only by the recipe .*'retrain,epochs=...,lr=...'"
-        ):
+        with error(SettingsError, "retrain", "recipe", "epochs", "lr"):
             regun.unlearn(net(), **parts(), method="retrain", **given)
-    for recipe, missing in (({}, "epochs and lr"), ({"epochs": 15}, "lr"), ({"lr": 0.1, "momentum": 0}, "epochs")):
-        with pytest.raises(SettingsError, match=f"the recipe .* does not say {missing}; say how the model was trained"):
+    for recipe, missing in (
+        ({}, ("epochs", "lr")),
+        ({"epochs": 15}, ("lr",)),
+        ({"lr": 0.1, "momentum": 0}, ("epochs",)),
+    ):
+        with error(SettingsError, "recipe", *missing):
             regun.unlearn(net(), **parts(), method="retrain", recipe=recipe)
         project = regun.Project(model=net(), train=parts()["retain"], test=parts()["heldout"], retrain=recipe)
-        with pytest.raises(SettingsError, match="does not say") if recipe else nullcontext():
+        with error(SettingsError, *missing) if recipe else nullcontext():
             assert project.recipe is None
-    with pytest.raises(SettingsError, match=r"(?s)unknown setting of recipe 'epoch'.*does not say epochs;"):
+    with error(SettingsError, "recipe", "'epoch'", "epochs"):
         regun.unlearn(net(), **parts(), method="retrain", recipe={"epoch": 15, "lr": 0.1})
     ways = [
         {"settings": RECIPE, "method": "retrain"},
@@ -112,7 +120,7 @@ def test_retrain_wants_the_recipe() -> None:
     ]
     made = [regun.unlearn(net(), **parts(), **way).model for way in ways]
     assert all(same_state(made[0], other) for other in made[1:])
-    assert regun.unlearn(net(), **parts(), method="retrain", preset="digits", budget=Budget(steps=1)).cost.steps == 1
+    assert regun.unlearn(net(), **parts(), method="retrain@digits", run=ONE).cost.steps == 1
 
 
 # -------------------------------------------------------------------------------------------------- outputs and inputs
@@ -142,31 +150,31 @@ def test_any_output_is_read_by_a_function_and_the_model_comes_back_as_it_was() -
         assert same_state(made.net, plain)
         sets = parts(torch.float32, "test")
         audits = [
-            regun.audit(made, **sets, logits=read, retrain=model, bootstrap=20),
-            regun.audit(wrap(made, read), **sets, retrain=wrap(model, read), bootstrap=20),
-            regun.audit(plain, **sets, retrain=net(), bootstrap=20),
+            regun.audit(made, **sets, inputs=InputOptions(logits=read), retrained=model, bootstrap=20),
+            regun.audit(wrap(made, read), **sets, retrained=wrap(model, read), bootstrap=20),
+            regun.audit(plain, **sets, retrained=net(), bootstrap=20),
         ]
         assert len({str(one.numbers) for one in audits}) == 1
-        regun.unlearn(model, **parts(), logits=read, inplace=True, method="finetune", budget=Budget(steps=1))
+        model.load_state_dict(made.state_dict())
         again = unlearned(model, "retrain", logits=read, rebuild=lambda seed, kind=kind: kind())
         assert type(again) is kind
     assert set(seen) == {Tuple, Named}
 
 
 def test_outputs_that_cannot_be_read_are_refused_with_the_line_to_write() -> None:
-    with pytest.raises(RegunError, match=r"Tuple returned .*tuple, .*write logits=lambda output: ..., .*output\[0\]"):
+    with error(RegunError, "Tuple", "tuple", "output[0]"):
         unlearned(Tuple())
-    with pytest.raises(RegunError, match=r"Named returned a dict with keys \['scores'\].* write logits=lambda output"):
+    with error(RegunError, "Named", "dict", "['scores']", "logits=lambda"):
         unlearned(Named())
-    with pytest.raises(RegunError, match=r"logits=... could not read the output of Named, a dict: KeyError: 'logit'"):
+    with error(RegunError, "Named", "dict", "KeyError", "'logit'"):
         unlearned(Named(), logits=lambda output: output["logit"])
-    with pytest.raises(RegunError, match=r"gives logits of shape \(2, 3, 1\) for 2 examples; .*Write logits="):
+    with error(RegunError, "model", "Sequential", "3,", "inputs=regun.InputOptions(logits=lambda"):
         unlearned(nn.Sequential(net(), nn.Unflatten(1, (3, 1))))
 
 
 def test_probabilities_are_not_logits() -> None:
     model = nn.Sequential(net(), nn.Softmax(1))
-    with pytest.raises(RegunError, match=r"outputs are probabilities, .*logits=lambda p: p.clamp_min\(1e-12\).log\(\)"):
+    with error(RegunError, "model", "probabilities", "p.clamp_min(1e-12).log())"):
         unlearned(model)
     made = unlearned(model, logits=lambda p: p.clamp_min(1e-12).log())
     for ours, theirs in zip(made[0].parameters(), unlearned(net()).parameters(), strict=True):
@@ -174,10 +182,11 @@ def test_probabilities_are_not_logits() -> None:
 
 
 def test_what_is_read_as_logits_must_not_be_probabilities_either() -> None:
-    for call in (unlearned, lambda model, **more: regun.audit(model, **parts(torch.float32, "test"), **more)):
-        with pytest.raises(RegunError, match=r"what logits=... returns are probabilities, not logits"):
-            call(net(), logits=lambda output: output.softmax(1))
-    with pytest.raises(RegunError, match=r"what logits=... returns are probabilities"):
+    soft = InputOptions(logits=lambda output: output.softmax(1))
+    for call, sets in ((regun.unlearn, parts()), (regun.audit, parts(torch.float32, "test"))):
+        with error(RegunError, "inputs.logits", "model", "probabilities"):
+            call(net(), **sets, inputs=soft)
+    with error(RegunError, "inputs.logits", "probabilities"):
         unlearned(wrap(net(), lambda output: output.softmax(1)))
     one = nn.Linear(6, 1)
     nn.init.zeros_(one.weight)
@@ -191,7 +200,7 @@ def test_one_logit_is_two_classes(flat: bool) -> None:
     """Unlearning by cross-entropy on (0, z) is unlearning by binary cross-entropy on z."""
     sets = {name: (x, (y > 0).float()) for name, (x, y) in parts().items()}
     model = nn.Sequential(nn.Linear(6, 1), *([nn.Flatten(0)] if flat else []))
-    with pytest.raises(RegunError, match="gives one number an example, .*write logits=regun.models.binary"):
+    with error(RegunError, "model", "inputs=regun.InputOptions(logits=regun.models.binary)"):
         unlearned(model, sets=sets)
     made = unlearned(model, sets=sets, logits=binary)
     assert type(made) is nn.Sequential
@@ -199,7 +208,9 @@ def test_one_logit_is_two_classes(flat: bool) -> None:
     z = made(x).reshape(-1)
     ours = nn.functional.cross_entropy(binary(z), y.long())
     assert torch.isclose(ours, nn.functional.binary_cross_entropy_with_logits(z, y))
-    found = regun.audit(made, forget=sets["forget"], test=sets["heldout"], logits=binary, bootstrap=20)
+    found = regun.audit(
+        made, forget=sets["forget"], test=sets["heldout"], inputs=InputOptions(logits=binary), bootstrap=20
+    )
     assert 0 <= found.numbers["smia_auc"].value <= 100
 
 
@@ -238,9 +249,7 @@ def test_items_of_several_inputs_go_by_position() -> None:
     for kind in kinds:
         made = unlearned(Two(), "regun", {name: kind(*some) for name, some in halves.items()})
         assert same_state(made.net, plain)
-    with pytest.raises(
-        RegunError, match=r"cannot be run on examples of forget .*: TypeError: .*by position, a mapping"
-    ):
+    with error(RegunError, "Two", "forget", "TypeError", "position"):
         unlearned(Two())
 
 
@@ -255,16 +264,15 @@ def test_labels_in_another_order_are_said_before_the_work(caplog) -> None:
     def told(labels: Callable[[Tensor], Tensor], method: str = "finetune") -> list[str]:
         given = {name: (x, labels(y)) for name, (x, y) in sets.items()}
         settings = RECIPE if method == "retrain" else {}
-        outcome = regun.unlearn(model, **given, method=method, settings=settings, budget=Budget(steps=1))
-        return [one for one in outcome.warnings if one.startswith("the model is right about")]
+        outcome = regun.unlearn(model, **given, method=method, settings=settings, run=ONE)
+        return [one for one in outcome.warnings if "accuracy on" in one and "same class" in one]
 
     assert told(lambda y: y) == []
     assert told(lambda y: (y + 1) % 3, "retrain") == []  # which does not care what the model knows
     caplog.clear()
     with caplog.at_level(logging.WARNING, "regun"):
         (remark,) = told(lambda y: (y + 1) % 3)
-    assert remark.startswith("the model is right about 0% of 80 retain examples")
-    assert "with its classes numbered otherwise it would be 100%" in remark
+    assert_names(remark, "80", "0%", "renumbered", "100%")
     assert caplog.records[0].message == remark
 
 
@@ -272,9 +280,9 @@ def test_a_held_out_set_without_a_forgotten_class_is_said_where_it_is_used() -> 
     sets = parts()
     kept = sets["heldout"][1] != 2
     sets["heldout"] = (sets["heldout"][0][kept], sets["heldout"][1][kept])
-    told = lambda name: regun.unlearn(net(), **sets, method=name, budget=Budget(steps=1)).warnings  # noqa: E731
+    told = lambda name: regun.unlearn(net(), **sets, method=name, run=ONE).warnings  # noqa: E731
     (remark,) = [one for one in told("regun") if "heldout" in one]
-    assert remark.startswith("heldout has no example of class 2, of which 6 examples are to be forgotten")
+    assert_names(remark, "class", "2", "6")
     assert not any("heldout" in one for one in told("finetune"))
 
 
@@ -282,22 +290,22 @@ def test_equal_records_are_refused_unless_such_are_usual() -> None:
     sets = parts()
     x, y = sets["retain"]
     shared = {**sets, "heldout": (torch.cat([sets["heldout"][0], x[:2]]), torch.cat([sets["heldout"][1], y[:2]]))}
-    with pytest.raises(DataError, match=r"retain and heldout share 2 examples .*write check_content=False"):
+    with error(DataError, "retain", "heldout", 2, "check_content=False"):
         unlearned(net(), sets=shared)
     unlearned(net(), sets=shared, check_content=False)
     ids = {"forget": range(20), "retain": range(100, 180), "heldout": range(200, 232)}
     unlearned(net(), sets=shared, ids=ids)  # which says that they are different records
     twice = {**shared, "retain": (x.repeat(2, 1), y.repeat(2))}
-    outcome = regun.unlearn(net(), **twice, method="finetune", budget=Budget(steps=1))
-    assert any("2 of 32 examples of heldout are equal to examples of retain" in said for said in outcome.warnings)
-    with pytest.raises(DataError, match="retain and heldout share 2 examples"):
+    outcome = regun.unlearn(net(), **twice, method="finetune", run=ONE)
+    assert any("heldout" in warning and "retain" in warning and "2 of 32" in warning for warning in outcome.warnings)
+    with error(DataError, "retain", "heldout", 2):
         unlearned(net(), sets=twice, check_content=True)
 
 
 def test_the_held_out_set_is_no_test_set() -> None:
     sets = parts(torch.float32, "test")
     for heldout in (sets["test"], (sets["test"][0].clone(), sets["test"][1].clone())):
-        with pytest.raises(DataError, match=r"heldout and test share 30 examples .*learned from heldout"):
+        with error(DataError, "heldout", "test", 30):
             regun.audit(net(), forget=sets["forget"], heldout=heldout, test=sets["test"])
 
 
@@ -341,7 +349,7 @@ def test_no_example_is_read_more_often_than_it_is_used(name: str, passes: dict[s
 
 def test_an_audit_reads_every_example_once_for_all_models() -> None:
     sets = {part: Counted(pair) for part, pair in parts(torch.float32, "test").items()}
-    models = {"retrain": net(1), "references": [net(2), net(3)]}
+    models = {"retrained": [net(1), net(2), net(3)]}
     found = regun.audit(net(), **sets, **models, bootstrap=20)
     for part, some in sets.items():
         assert some.reads == len(some) + 8 + (2 if part == "forget" else 0)  # four are read twice before
@@ -353,13 +361,13 @@ def test_an_audit_reads_every_example_once_for_all_models() -> None:
 def test_data_that_augment_are_not_audited() -> None:
     sets = parts(torch.float32, "test")
     sets["forget"] = Counted(sets["forget"], noise=0.1)
-    with pytest.raises(DataError, match=r"forget gives other inputs each time .*it augments at random.*test time"):
+    with error(DataError, "forget", "augments"):
         regun.audit(net(), **sets)
     loader = DataLoader(sets["forget"], batch_size=4)
-    with pytest.raises(DataError, match="forget gives other inputs each time"):
+    with error(DataError, "forget", "augments"):
         regun.audit(net(), **{**sets, "forget": loader})
     del sets["test"]
-    regun.unlearn(net(), **sets, method="regun", budget=Budget(steps=1))  # in training it is wanted
+    regun.unlearn(net(), **sets, method="regun", run=ONE)  # in training it is wanted
 
 
 # ------------------------------------------------------------------------------------------------------------- compiled
@@ -375,10 +383,10 @@ def test_a_compiled_model_is_never_compiled_again() -> None:
     model = torch.compile(net(), backend=backend)
     sets = parts(torch.float32, "test")
     test = sets.pop("test")
-    made = regun.unlearn(model, **sets, method="regun", budget=Budget(steps=3)).model
+    made = regun.unlearn(model, **sets, method="regun", run=RunOptions(budget=Budget(steps=3))).model
     assert type(made) is nn.Sequential
-    assert same_state(made, regun.unlearn(net(), **sets, method="regun", budget=Budget(steps=3)).model)
-    regun.audit(model, **sets, test=test, retrain=model, bootstrap=20)
+    assert same_state(made, regun.unlearn(net(), **sets, method="regun", run=RunOptions(budget=Budget(steps=3))).model)
+    regun.audit(model, **sets, test=test, retrained=model, bootstrap=20)
     rebuilt = regun.unlearn(
         model,
         **sets,
@@ -387,13 +395,18 @@ def test_a_compiled_model_is_never_compiled_again() -> None:
         rebuild=lambda seed: torch.compile(net(seed % 9), backend="eager"),
     )
     assert set(rebuilt.model.state_dict()) == set(net().state_dict())
-    regun.unlearn(model, **sets, method="regun", budget=Budget(steps=3), inplace=True)
-    assert same_state(model._orig_mod, made)
+    model._orig_mod.load_state_dict(made.state_dict())
     own = Named()  # in place: torch leaves its own Sequential alone
     own.compile(backend=backend)
-    outcome = regun.unlearn(own, **sets, logits=lambda out: out["scores"], method="regun", budget=Budget(steps=3))
+    outcome = regun.unlearn(
+        own,
+        **sets,
+        inputs=InputOptions(logits=lambda out: out["scores"]),
+        method="regun",
+        run=RunOptions(budget=Budget(steps=3)),
+    )
     assert same_state(outcome.model.net, made)
-    regun.audit(own, **sets, test=test, logits=lambda out: out["scores"], bootstrap=20)
+    regun.audit(own, **sets, test=test, inputs=InputOptions(logits=lambda out: out["scores"]), bootstrap=20)
     assert compiled == []
     own(test[0])
     assert compiled == [1]  # it still is
@@ -405,18 +418,16 @@ def test_a_compiled_model_is_never_compiled_again() -> None:
 def test_without_held_out_data_the_ways_out_are_named() -> None:
     sets = parts()
     del sets["heldout"]
-    with pytest.raises(RegunError) as caught:
+    with error(RegunError, "heldout", "regun@teacher", "auto", "finetune"):
         regun.unlearn(net(), **sets, method="regun")
-    for way in ("validation", "collect", "regun@teacher", "auto", "finetune"):
-        assert way in str(caught.value)
-    regun.unlearn(net(), **sets, method="regun@teacher", recipe=RECIPE, budget=Budget(steps=4))
+    regun.unlearn(net(), **sets, method="regun@teacher", recipe=RECIPE, run=RunOptions(budget=Budget(steps=4)))
 
 
 def test_weights_that_are_no_numbers_are_named_before_the_work() -> None:
     for name in ("3.weight", "1.running_var"):
         model = net()
         model.state_dict()[name].view(-1)[0] = torch.nan
-        with pytest.raises(RegunError, match=f"weights hold NaN or infinity, first in '{name}'; give a model that"):
+        with error(RegunError, "NaN", name):
             unlearned(model)
     masked = net()
     masked.register_buffer("mask", torch.full((2,), -torch.inf))
@@ -424,41 +435,41 @@ def test_weights_that_are_no_numbers_are_named_before_the_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "names"),
     [
-        ({"forget": slice(0, 0)}, "^the forget set is empty; give at least one example.$"),
-        ({"retain": slice(0, 0)}, "^the retain set is empty; give at least one example, or leave it out.$"),
-        ({"forget": -1}, r"^forget: labels\[0\] is -1; give class numbers from 0 to one less than the model's classes"),
-        (
-            {"heldout": -1},
-            r"^heldout: labels\[0\] is -1; with 3 classes, .* \(The model's last layer has 3 outputs.\)$",
-        ),
-        ({"retain": 3}, r"^retain: labels\[0\] is 3; with 3 classes, .* \(The model's last layer has 3 outputs.\)$"),
+        ({"forget": slice(0, 0)}, ("forget", "empty")),
+        ({"retain": slice(0, 0)}, ("retain", "empty")),
+        ({"forget": -1}, ("forget", "labels[0]", "-1")),
+        ({"heldout": -1}, ("heldout", "labels[0]", "-1")),
+        ({"retain": 3}, ("retain", "labels[0]", 3, 0, 2, "model's")),
     ],
 )
-def test_wrong_labels_name_their_set(changes: dict, message: str) -> None:
+def test_wrong_labels_name_their_set(changes: dict, names: tuple) -> None:
     sets = parts()
     for name, change in changes.items():
         x, y = sets[name]
         sets[name] = (x[change], y[change]) if isinstance(change, slice) else (x, torch.full_like(y, change))
-    with pytest.raises(DataError, match=message):
+    with error(DataError, *names):
         unlearned(net(), sets=sets)
 
 
 def test_wrong_labels_name_the_number_of_classes_that_was_given() -> None:
-    with pytest.raises(DataError, match=r"^forget: labels\[2\] is 2; .* \(You gave num_classes=2.\)$"):
+    with error(LabelError, "forget", "labels[2]", 2, "num_classes"):
         unlearned(net(), num_classes=2)
 
 
 def test_a_model_of_fewer_classes_is_named() -> None:
     sets = parts(torch.float32, "test")
-    for more, name in (({"before": nn.Linear(6, 2)}, "before"), ({"outs": [net(1), nn.Linear(6, 2)]}, r"outs\[1\]")):
-        with pytest.raises(RegunError, match=f"^{name} tells 2 classes apart and the model 3; give models of the same"):
+    for more, name in (
+        ({"before": nn.Linear(6, 2)}, "before"),
+        ({"out_models": [net(1), nn.Linear(6, 2)]}, "out_models[1]"),
+    ):
+        with error(RegunError, name, 2, "model", 3):
             regun.audit(net(), **sets, **more)
 
 
 def test_numbers_of_classes_are_those_of_the_model() -> None:
-    with pytest.raises(RegunError, match="num_classes is 5, but the model tells 3 classes apart"):
+    with error(RegunError, "num_classes", 5, 2, 3):
         unlearned(net(), num_classes=5)
     wide = nn.Sequential(nn.Linear(6, 10))
     assert np.isfinite(unlearned(wide, num_classes=3)[0].weight.detach().numpy()).all()

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import regun
+from regun import InputOptions, RunOptions
 from regun.models import binary
 
 CUTS = {"forget": slice(0, 20), "retain": slice(20, 200), "heldout": slice(200, 260)}
-PLAN = {"method": "finetune", "budget": regun.Budget(steps=60)}  # to be quick here; leave it out, and auto chooses
+PLAN = {"method": "finetune", "run": RunOptions(budget=regun.Budget(steps=60))}  # short; without it auto is used
 
 
 class TwoTowers(nn.Module):
@@ -58,12 +59,15 @@ def main() -> dict[str, tuple[nn.Module, nn.Module]]:
     first = lambda output: output[0]  # noqa: E731
     towers = trained(TwoTowers(), (x[known, :6], x[known, 6:]), y[known], first)
     sets = {name: ((x[cut, :6], x[cut, 6:]), y[cut]) for name, cut in CUTS.items()}
-    made["two inputs, a tuple out"] = towers, regun.unlearn(towers, **sets, logits=first, **PLAN).model
+    made["two inputs, a tuple out"] = (
+        towers,
+        regun.unlearn(towers, **sets, inputs=InputOptions(logits=first), **PLAN).model,
+    )
 
     # one logit, as trained with binary cross-entropy; labels 0. and 1. are fine
     single = trained(nn.Linear(10, 1), (x[known],), (y[known] > 0).long(), binary)
     sets = {name: (x[cut], (y[cut] > 0).float()) for name, cut in CUTS.items()}
-    made["one logit"] = single, regun.unlearn(single, **sets, logits=binary, **PLAN).model
+    made["one logit"] = single, regun.unlearn(single, **sets, inputs=InputOptions(logits=binary), **PLAN).model
 
     # half precision: the work is done in fp32, the model comes back in bf16
     half = trained(nn.Linear(10, 3), (x[known],), y[known], lambda output: output).bfloat16()

@@ -5,8 +5,8 @@
     regun forget --project docs/howto/deletion_request.py:project --ids ids.csv --out deletions
     regun verify deletions/requests/0001/receipt.json --project docs/howto/deletion_request.py:project
 
-The first request is done as regun does it by itself: retraining is short here. The second one changes the model
-instead, so that the tests have to tell whether it has forgotten; if they do not, or cannot, it is retrained.
+The first request uses the default method, which retrains from scratch here because that is short. The second one
+changes the model instead, so the tests decide; if they reject the model or are inconclusive, the fallback retrains it.
 
 Run: python docs/howto/deletion_request.py
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import regun
-from regun.deletion import Options, Pseudonyms, verify_audit, verify_receipt
+from regun.deletion import Options, reaudit_receipt, verify_receipt
 
 
 def project() -> regun.Project:
@@ -43,18 +43,19 @@ def main() -> list[str]:
     for number, (patients, options) in enumerate(
         ((range(30), Options()), (range(25, 60), Options(method="auto,from_scratch=never", fallback="auto"))), 1
     ):
-        asked = regun.deletion_request(
+        request = regun.DeletionRequest.of(
             [f"patient-{n}" for n in patients], reason="erasure", requester=f"ticket {number}"
         )
-        done = regun.forget(project(), asked, out, options, on_note=print)
-        print(f"request {number}: {len(done.plan.new)} patients, {done.status} ({done.receipt['method']['claim']})")
-        for finding in done.receipt["acceptance"]["findings"]:
-            print(f"  {finding['condition']}: {finding['answer']}. {finding['why']}")
-        receipt = done.folder / "receipt.json"
-        checks = [*verify_receipt(receipt), *verify_audit(receipt, project(), Pseudonyms())]
-        assert all(check.fine is not False for check in checks)
-        print(f"  {sum(check.fine is True for check in checks)} checks fine, {done.folder / 'receipt.html'}")
-        statuses.append(done.status)
+        result = regun.forget(project(), request, out, options, on_note=print)
+        receipt = result.receipt
+        print(f"request {number}: {len(result.plan.new)} patients, {result.status} ({receipt['method']['claim']})")
+        for finding in receipt["acceptance"]["findings"]:
+            print(f"  {finding['condition']}: {finding['result']}. {finding['why']}")
+        path = result.folder / "receipt.json"
+        checks = [*verify_receipt(path), *reaudit_receipt(path, project())]
+        assert all(check.passed is not False for check in checks)
+        print(f"  {sum(check.passed is True for check in checks)} checks passed, {result.folder / 'receipt.html'}")
+        statuses.append(result.status)
     return statuses
 
 

@@ -40,9 +40,9 @@ def main() -> dict[str, str]:
 
     data = records()
     base = trained(*(torch.cat(parts) for parts in zip(data["forget"], data["retain"], strict=True)), seed=0)
-    retrain, *references = (trained(*data["retain"], seed=seed) for seed in range(1, 5))
+    retrained = [trained(*data["retain"], seed=seed) for seed in range(1, 5)]
     sets = {name: data[name] for name in ("forget", "retain", "test")}
-    report = regun.audit(base, **sets, retrain=retrain, references=references, metrics=[sure, REGRET])
+    report = regun.audit(base, **sets, retrained=retrained, metrics=[sure, REGRET])
     for name in ("sure", "regret"):
         about, number, gap = describe(name, report), report.numbers[name], report.gaps[name]
         print(

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from regun import settings as settings
     from regun import training as training
     from regun.api import audit, relearn, unlearn
+    from regun.arguments import InputOptions, RunOptions
     from regun.artifacts import Store
     from regun.auditing import Evaluation
     from regun.card import model_card
-    from regun.deletion import Project, deletion_request, forget
+    from regun.deletion import DeletionRequest, Project, forget
     from regun.errors import RegunError
+    from regun.experiments.search import tune
+    from regun.experiments.study import run_study
     from regun.forget_spec import ForgetSpec
     from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
@@ -31,24 +34,28 @@ _MODULE_OF = {
     "unlearn": "api",
     "audit": "api",
     "relearn": "api",
+    "tune": "experiments.search",
+    "run_study": "experiments.study",
+    "forget": "deletion",
+    "InputOptions": "arguments",
+    "RunOptions": "arguments",
     "Outcome": "unlearning",
     "Evaluation": "auditing",
+    "model_card": "card",
+    "Job": "training.job",
+    "Budget": "training.job",
     "ForgetSpec": "forget_spec",
     "Splits": "splits",
     "make_splits": "splits",
     "reserve": "splits",
-    "Job": "training.job",
-    "Budget": "training.job",
     "Project": "deletion",
-    "deletion_request": "deletion",
-    "forget": "deletion",
-    "model_card": "card",
+    "DeletionRequest": "deletion",
     "Store": "artifacts",
     "RegunError": "errors",
 }
 
 _PACKAGES = {
-    # package: what is imported so that `regun.package.name` works
+    # package: the module that is imported with it, so that `regun.package.name` works
     "auditing": "auditing",
     "data": "data",
     "deletion": "deletion",
@@ -62,21 +69,25 @@ _PACKAGES = {
 
 __all__ = [
     "Budget",
+    "DeletionRequest",
     "Evaluation",
     "ForgetSpec",
+    "InputOptions",
     "Job",
     "Outcome",
     "Project",
     "RegunError",
+    "RunOptions",
     "Splits",
     "Store",
     "audit",
-    "deletion_request",
     "forget",
     "make_splits",
     "model_card",
     "relearn",
     "reserve",
+    "run_study",
+    "tune",
     "unlearn",
 ]
 

@@ -1,48 +1,42 @@
-"""regun on a user's own model and data."""
+"""Unlearning and auditing of a user's own model and data, in memory."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
+from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tuple, check_arguments
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
-from regun.data.overlap import Ids
 from regun.data.sources import Source
 from regun.data.views import Joined
-from regun.errors import AuditError, RegunError
-from regun.experiments.search import search_job
-from regun.experiments.search.scoring import SET_ASIDE
 from regun.guards import lost_in_precision
 from regun.inputs import (
-    as_model,
-    as_models,
-    check_broken,
-    check_fewer_classes,
-    check_wrong_kinds,
-    given,
-    made_anew,
-    several,
+    call_rebuild,
+    check_finite_weights,
+    check_no_augmentation,
+    check_trainable,
+    data_warnings,
+    inspect_inputs,
+    restore_dtype,
+    unwrap,
+    wrap_model,
 )
 from regun.methods import MethodSpec, Teacher, as_teacher
-from regun.models.adapters import ReadLogits
 from regun.predict import predict_each
 from regun.progress import ProgressLine
-from regun.relearning import relearn as relearn_in_memory
+from regun.relearning import relearn as relearn_models
 from regun.relearning import relearn_updates
 from regun.settings import bind
 from regun.splits import Splits
-from regun.training.border import check_augmented, check_frozen, given_back, look, taken, unwrapped
-from regun.training.job import Budget, Epoch, Job, private_copy, uncompiled
+from regun.training.job import Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates, as_recipe
 from regun.types import Indices
-from regun.unlearning import Outcome, not_finite, tell, unlearn_job
+from regun.unlearning import Outcome, log_warnings, not_finite, unlearn_job
 
-LOG = logging.getLogger("regun")
+NOTHING: Indices = np.zeros(0, dtype=np.int64)
 
 
 def unlearn(
@@ -54,128 +48,136 @@ def unlearn(
     val: Source | None = None,
     method: str | Callable[..., Any] = "auto",
     settings: Mapping[str, Any] | None = None,
-    preset: str | None = None,
-    seed: int = 0,
-    budget: Budget | None = None,
-    keep: str = "last",
-    criterion: str = "val_accuracy",
-    teacher: Teacher | None = None,
-    rebuild: Callable[[int], nn.Module] | None = None,
     recipe: Recipe | Mapping[str, Any] | str | None = None,
-    on_epoch: Callable[[Epoch, nn.Module], None] | None = None,
-    device: torch.device | str | None = None,
-    logits: ReadLogits | None = None,
-    num_classes: int | None = None,
-    ids: Ids | None = None,
-    check_content: bool | None = None,
-    inplace: bool = False,
-    tune: int | None = None,
-    progress: bool = False,
+    rebuild: Callable[[int], nn.Module] | None = None,
+    teacher: Teacher | None = None,
+    seed: int = 0,
+    inputs: InputOptions | None = None,
+    run: RunOptions | None = None,
 ) -> Outcome:
-    """A copy of `model` from which the influence of `forget` is removed; the model given is left as it is.
+    """Return a copy of `model` from which the influence of `forget` is removed; `model` itself stays as it is.
 
-    `retain` is the rest of the training data, `heldout` labelled data the model never saw (ReGUn needs it), `val` is
-    only watched, for keep="best". `method` is a name as on the command line (`regun@wide_retain,lr=0.02`; see
-    `regun methods`) or your own function of a Job.
+    Each set is a torch Dataset, a DataLoader or a pair of tensors (inputs, labels). Sets that share examples are an
+    error.
 
-    `logits` is a function from what the model returns to its logits, where it returns anything else. A model that was
-    compiled, or is in half precision, works as a plain fp32 copy and comes back plain, in its own precision. What looks
-    wrong in model or data is logged before the work begins, and said in `outcome.warnings` with what looks wrong after.
+    Args:
+        model: the trained classifier.
+        forget: the training examples to forget.
+        retain: the rest of the training data.
+        heldout: labelled examples the model was not trained on; ReGUn learns from them.
+        val: examples that only `RunOptions(keep="best")` looks at.
+        method: a name as on the command line (`regun@wide_retain,lr=0.02`; see `regun methods`) or a function of a Job.
+        settings: settings of the method, by name.
+        recipe: how the model was trained (`{"epochs": 30, "lr": 0.1}`), for methods that train from scratch.
+        rebuild: function of a seed that returns a new, untrained model of the same kind.
+        teacher: a model, or a function of a batch of inputs, that never saw `forget`.
+        seed: seed of every random number of the run.
+        inputs: how model and data are read.
+        run: how long the run is, which epoch is returned, and who watches it.
 
-    Sets that share examples are refused: by `ids` (set name -> one id an example), as Subsets of one data set, and by
-    what the examples hold: always with `check_content=True`, never with False, otherwise for data in memory. With
-    `inplace`, `model` itself gets the new weights, at the very end; it is left as it was if the run diverged.
-
-    With `tune`, that many settings are tried and the best kept; `outcome.trials` lists them. No retrained model is
-    needed: half of `heldout`, and `val`, are set aside to judge by. Settings that are given stay as they are.
+    A compiled or half-precision model is trained as a plain float32 copy; the result has the precision of `model`.
+    What looks wrong in the inputs or the result is logged and listed in `outcome.warnings`.
 
     >>> outcome = regun.unlearn(model, forget=(x_f, y_f), retain=(x_r, y_r), heldout=(x_h, y_h))  # doctest: +SKIP
+    >>> model.load_state_dict(outcome.model.state_dict())  # to change the model in place  # doctest: +SKIP
     """
-    check_wrong_kinds(locals())
-    sources = {"forget": forget, "retain": retain, "heldout": heldout, "val": val}
-    case = given(model, sources, logits, device, num_classes, ids, check_content)
-    where = case.device
-    check_broken(model)
-    joined = Joined(tuple(case.sets.values()))
-    parts = {name: joined.indices(number) for number, name in enumerate(case.sets)}
-    nothing: Indices = np.zeros(0, dtype=np.int64)
-    splits = Splits(**{name: parts.get(name, nothing) for name in sources}, total=len(joined))
-    spec = MethodSpec.parse(method)
-    spec = replace(spec, preset=spec.preset or preset, settings={**spec.settings, **(settings or {})})
-    trained_by = as_recipe(recipe) if recipe is not None else None
-    found, start = spec.method, spec.configure(recipe=trained_by)
-    if found.source is None:
-        check_frozen(case.model)
-    learns_from = found.needs_of(start).heldout
-    remarks = [
-        *case.remarks,
-        *look(case.model, case.sets, where, trained=not found.from_scratch, heldout=learns_from),
-    ]
-    for remark in remarks:
-        LOG.warning(remark)
-    line = ProgressLine(found.title) if progress else None
+    run = run if run is not None else RunOptions()
+    prepared = prepare_job(
+        model, {"forget": forget, "retain": retain, "heldout": heldout, "val": val},
+        method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, seed=seed, inputs=inputs,
+        run=run,
+    )  # fmt: skip
+    outcome = unlearn_job(prepared.job, prepared.spec.method, prepared.config, keep=run.keep, criterion=run.criterion)
+    return prepared.finish(outcome)
 
-    def told(epoch: Epoch, made: nn.Module) -> None:
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """Checked arguments of one unlearning: a job, a method and its settings."""
+
+    model: nn.Module
+    """The user's model."""
+    job: Job
+    spec: MethodSpec
+    """The method, its preset and the settings that the user has set."""
+    config: Any
+    warnings: tuple[str, ...]
+    line: ProgressLine | None
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the model as the user has it, and log its warnings."""
+        if self.line is not None:
+            self.line.close()
+        made = restore_dtype(outcome.model, self.model)
+        found = (*outcome.warnings, *lost_in_precision(uncompiled(self.model), made))
+        log_warnings(found)
+        return replace(
+            outcome,
+            model=made,
+            warnings=(*self.warnings, *found),
+            diverged=outcome.diverged or not_finite(made),
+        )
+
+
+def prepare_job(
+    model: nn.Module,
+    sources: Mapping[str, Source | None],
+    *,
+    method: str | Callable[..., Any],
+    settings: Mapping[str, Any] | None,
+    recipe: Recipe | Mapping[str, Any] | str | None,
+    rebuild: Callable[[int], nn.Module] | None,
+    teacher: Teacher | None,
+    seed: int,
+    inputs: InputOptions | None,
+    run: RunOptions,
+) -> PreparedJob:
+    """Check the arguments of `unlearn` and return the job to run."""
+    check_arguments(locals())
+    checked = inspect_inputs({"model": model}, sources, inputs)
+    check_finite_weights(model)
+    spec = MethodSpec.parse(method)
+    spec = replace(spec, settings={**spec.settings, **(settings or {})})
+    trained_by = as_recipe(recipe) if recipe is not None else None
+    chosen, config = spec.method, spec.configure(recipe=trained_by)
+    if chosen.source is None:  # a user's own method may need no gradients
+        check_trainable(checked.model, checked.batch)
+    uses_heldout = chosen.needs_of(config).heldout
+    warnings = (
+        *checked.warnings,
+        *data_warnings(checked, uses_model=not chosen.from_scratch, uses_heldout=uses_heldout),
+    )
+    log_warnings(warnings)
+    joined = Joined(tuple(checked.sets.values()))
+    parts = {name: joined.indices(number) for number, name in enumerate(checked.sets)}
+    line = ProgressLine(chosen.title) if run.progress else None
+    read = inputs.logits if inputs is not None else None
+
+    def on_epoch(epoch: Epoch, current: nn.Module) -> None:
         if line is not None:
             line.epoch(epoch)
-        if on_epoch is not None:
-            on_epoch(epoch, unwrapped(made))
+        if run.on_epoch is not None:
+            run.on_epoch(epoch, unwrap(current))
 
-    def rebuilt(own: int) -> nn.Module:
+    def rebuild_wrapped(seed: int) -> nn.Module:
         assert rebuild is not None
-        return taken(made_anew(rebuild, own, model), logits)
+        return wrap_model(call_rebuild(rebuild, seed, model), read)
 
+    device = checked.device
     job = Job(
-        model=private_copy(case.model, where),
+        model=private_copy(checked.model, device),
         examples=joined,
-        splits=splits,
+        splits=Splits(**{name: parts.get(name, NOTHING) for name in sources}, total=len(joined)),
         seed=int(seed),
-        device=where,
-        on_epoch=told,
+        device=device,
+        on_epoch=on_epoch,
         on_progress=line.progress if line is not None else (lambda _: None),
-        budget=budget,
-        teacher=private_copy(as_teacher(teacher, case.classes), where) if teacher is not None else None,
-        rebuild=rebuilt if rebuild is not None else None,
+        budget=run.budget,
+        teacher=private_copy(as_teacher(teacher, checked.num_classes), device) if teacher is not None else None,
+        rebuild=rebuild_wrapped if rebuild is not None else None,
         recipe=trained_by,
     )
-    if tune is None:
-        outcome = unlearn_job(job, found, start, keep=keep, criterion=criterion)
-    else:
-        _check_few_unseen(splits)
-        family = spec.preset if spec.preset and spec.preset in found.search else "resnet"
-        outcome = search_job(
-            job, found, start, trials=int(tune), family=family, fixed=spec.settings, keep=keep, criterion=criterion
-        )
-    if line is not None:
-        line.close()
-    tell(outcome.warnings)
-    back = given_back(outcome.model, model)
-    warnings = (*remarks, *outcome.warnings, *lost_in_precision(uncompiled(model), back))
-    outcome = replace(outcome, model=back, warnings=warnings, diverged=outcome.diverged or not_finite(back))
-    return _in_place(outcome, model) if inplace else outcome
-
-
-def _in_place(outcome: Outcome, model: nn.Module) -> Outcome:
-    """The outcome in the user's own model; one that is ruined stays apart from it, and that is said."""
-    if outcome.diverged is None:
-        uncompiled(model).load_state_dict(outcome.model.state_dict())
-        return replace(outcome, model=model)
-    remark = (
-        f"the run diverged ({outcome.diverged}), so the model that was given is left as it was, although inplace=True; "
-        f"outcome.model is what became of a copy. Lower lr."
-    )
-    LOG.warning(remark)
-    return replace(outcome, warnings=(*outcome.warnings, remark))
-
-
-def _check_few_unseen(splits: Splits) -> None:
-    """Raise if nothing is left to judge trials by."""
-    unseen = len(splits.val) + round(SET_ASIDE * len(splits.heldout))
-    if unseen < 2:
-        raise RegunError(
-            f"trials are scored on unseen examples, of which there are {unseen} (val, and half of heldout); at least 2 "
-            f"are needed. Give more as heldout= or val=, or leave tune out."
-        )
+    return PreparedJob(model, job, spec, config, warnings, line)
 
 
 def audit(
@@ -187,68 +189,68 @@ def audit(
     heldout: Source | None = None,
     val: Source | None = None,
     before: nn.Module | None = None,
-    retrain: nn.Module | None = None,
-    references: Sequence[nn.Module] = (),
-    outs: Sequence[nn.Module] = (),
+    retrained: nn.Module | Sequence[nn.Module] | None = None,
+    out_models: nn.Module | Sequence[nn.Module] = (),
     unseen: str | Sequence[str] | None = None,
     attacks: str | Attack | Scorer | Sequence[str | Attack | Scorer] | None = None,
     metrics: str | Metric | Measure | Sequence[str | Metric | Measure] = (),
-    bootstrap: int = 1000,
     seed: int = 0,
-    device: torch.device | str | None = None,
-    logits: ReadLogits | None = None,
-    num_classes: int | None = None,
-    ids: Ids | None = None,
-    check_content: bool | None = None,
+    bootstrap: int = 1000,
+    inputs: InputOptions | None = None,
 ) -> Evaluation:
-    """How well `model` has forgotten `forget`, with intervals; `retrain` and `references` were trained without it.
+    """Return how well `model` has forgotten `forget`: numbers with intervals, verdicts, and what they do not show.
 
-    `before` is the model before unlearning: without it nobody knows what the tests could have seen, and nothing is
-    called inside the noise floor. With it and models that never saw `forget` (the retrained ones or, in their place,
-    `outs`: a few short trainings on `retain` will do), `influence` says how much is left, from one example on. `unseen`
-    names the sets to judge by; leave out one that the method trained towards (ReGUn: heldout). Of `unseen`, `attacks`
-    and `metrics`, one alone need not be in a list.
+    Every example is read once for all models. Sets that share examples, and data that augment at random, are an error.
 
-    At least one of `test`, `heldout` and `val` is needed as unseen data; unseen data that overlap the training data are
-    refused, as in `unlearn`, and so are data that augment at random. Every example is fetched once for all models.
-    Without retrained models the evaluation's `claims` say what cannot be told.
+    Args:
+        model: the unlearned model.
+        forget: the examples it was to forget.
+        retain: the training examples it was to keep.
+        test, heldout, val: examples no model was trained on; at least one of the three.
+        before: the model before unlearning. A test that does not flag it has no power: its result is inconclusive.
+        retrained: one or more models trained without `forget`. The first gives the gaps, three or more the noise floor.
+        out_models: short trainings on `retain`, used for `influence` where there is no retrained model.
+        unseen: the unseen sets to judge by; leave out one that the method learned from (ReGUn: heldout).
+        attacks: attacks to run, by name or as functions; default: all that can run.
+        metrics: further numbers to compute, by name or as functions.
+        seed: seed of the attacks and of the resampling.
+        bootstrap: number of resamples for the intervals; 0 for no intervals.
+        inputs: how models and data are read.
 
     >>> regun.audit(outcome.model, forget=(x_f, y_f), test=(x_t, y_t)).numbers["smia_auc"]  # doctest: +SKIP
     """
-    check_wrong_kinds(locals())
-    named = {"the model": model, "before": before, "retrain": retrain}
-    single = [as_model(name, one) for name, one in named.items() if one is not None]
-    references, outs = as_models("references", references), as_models("outs", outs)
-    judged = several("unseen", unseen) if unseen is not None else None
-    tried: Sequence[str | Attack | Scorer] | None = several("attacks", attacks) if attacks is not None else None
-    measured: Sequence[str | Metric | Measure] = several("metrics", metrics)
-    sources = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
-    case = given(model, sources, logits, device, num_classes, ids, check_content)
-    check_augmented(case.sets)
+    check_arguments(locals())
+    first = {"model": as_model("model", model)}
+    if before is not None:
+        first["before"] = as_model("before", before)
+    references = as_models("retrained", retrained) if retrained is not None else {}
+    others = as_models("out_models", out_models)
+    judged = as_tuple("unseen", unseen) if unseen is not None else None
+    tried: Sequence[str | Attack | Scorer] | None = as_tuple("attacks", attacks) if attacks is not None else None
+    measured: Sequence[str | Metric | Measure] = as_tuple("metrics", metrics)
 
-    models = [taken(one, logits) for one in (*single, *references, *outs)]
-    try:
-        said = {name: predict_each(models, examples, device=case.device) for name, examples in case.sets.items()}
-    except AuditError:
-        names = [name for name, one in named.items() if one is not None]
-        names += [f"references[{number}]" for number in range(len(references))]
-        names += [f"outs[{number}]" for number in range(len(outs))]
-        check_fewer_classes(dict(zip(names, models, strict=True)), case.sets["forget"])
-        raise
-    each = [{name: answers[number] for name, answers in said.items()} for number in range(len(models))]
-    rest = len(single) + len(references)
-    return evaluate(
-        each[0],
-        each[len(single) - 1] if retrain is not None else None,
-        each[len(single) : rest],
-        before=each[1] if before is not None else None,
-        outs=each[rest:],
+    named = {**first, **references, **others}
+    sources = {"retain": retain, "forget": forget, "test": test, "heldout": heldout, "val": val}
+    checked = inspect_inputs(named, sources, inputs)
+    check_no_augmentation(checked.sets)
+    log_warnings(checked.warnings)
+    models = list(checked.models.values())
+    by_set = {name: predict_each(models, examples, device=checked.device) for name, examples in checked.sets.items()}
+    predictions = [{name: each[number] for name, each in by_set.items()} for number in range(len(models))]
+    start, end = len(first), len(first) + len(references)
+    evaluation = evaluate(
+        predictions[0],
+        predictions[start] if references else None,
+        predictions[start + 1 : end],
+        before=predictions[1] if before is not None else None,
+        outs=predictions[end:],
         unseen=judged,
         attacks=tried,
         metrics=measured,
         bootstrap=int(bootstrap),
         seed=int(seed),
     )
+    return replace(evaluation, flags=(*checked.warnings, *evaluation.flags))
 
 
 def relearn(
@@ -260,47 +262,49 @@ def relearn(
     heldout: Source | None = None,
     val: Source | None = None,
     before: nn.Module | None = None,
-    retrain: nn.Module | None = None,
-    references: Sequence[nn.Module] = (),
+    retrained: nn.Module | Sequence[nn.Module] | None = None,
     settings: Mapping[str, Any] | None = None,
     recipe: Recipe | Mapping[str, Any] | str | None = None,
     seed: int = 0,
-    device: torch.device | str | None = None,
-    logits: ReadLogits | None = None,
-    num_classes: int | None = None,
-    ids: Ids | None = None,
-    check_content: bool | None = None,
+    inputs: InputOptions | None = None,
 ) -> Relearned:
-    """Whether forgetting lasts: copies of all models train on `retain` alone, gently, and what comes back is measured.
+    """Return how much of `forget` comes back when copies of the models train a little on `retain` alone.
 
-    `retrain` and `references` were trained without `forget`; without them, unseen examples are the comparison. `before`
-    is the model before unlearning: what does not tell that one from retrained ones shows nothing (`audit`). The
-    steps are two passes over `retain` with SGD at 0.01, or at a tenth of the rate of `recipe`, how the model was
-    trained; `settings` (`lr`, `epochs`, `batch_size`, `optimizer`, ...) change them.
+    Args:
+        model: the unlearned model.
+        forget, retain: what it was to forget and to keep.
+        test, heldout, val: examples no model was trained on; the first of them is the comparison.
+        before: the model before unlearning. A check that does not flag it is inconclusive.
+        retrained: one or more models trained without `forget`.
+        settings: changes of the training (`lr`, `epochs`, `batch_size`, `optimizer`, ...). Default: two passes over
+            `retain` with SGD at 0.01, or at a tenth of the learning rate of `recipe`.
+        recipe: how the model was trained.
+        seed: seed of the order of the batches.
+        inputs: how models and data are read.
 
     >>> regun.relearn(model, forget=forget, retain=retain, test=test).numbers["regained_auc"]  # doctest: +SKIP
     """
-    check_wrong_kinds(locals())
-    references = as_models("references", references)
-    if references and retrain is None:
-        raise RegunError("references were given without retrain; name one of them as retrain.")
+    check_arguments(locals())
+    named = {"model": as_model("model", model)}
+    named |= as_models("retrained", retrained) if retrained is not None else {}
+    if before is not None:
+        named["before"] = as_model("before", before)
     sources = {"forget": forget, "retain": retain, "test": test, "heldout": heldout, "val": val}
-    case = given(model, sources, logits, device, num_classes, ids, check_content, needed=("forget", "retain"))
-    sets = case.sets
+    checked = inspect_inputs(named, sources, inputs, needed=("forget", "retain"))
+    for one in checked.models.values():
+        check_trainable(one, checked.batch)
+    log_warnings(checked.warnings)
+    sets = checked.sets
     joined = Joined((sets["forget"], sets["retain"]))
-    nothing: Indices = np.zeros(0, dtype=np.int64)
-    splits = Splits(joined.indices(1), joined.indices(0), nothing, nothing, len(joined))
-    others = [as_model("retrain", retrain)] if retrain is not None else []
-    known = [as_model("before", before)] if before is not None else []
     updates = relearn_updates(as_recipe(recipe, said=("lr",)) if recipe is not None else None)
-    found, _ = relearn_in_memory(
-        [taken(one, logits) for one in (model, *others, *references, *known)],
+    result, _ = relearn_models(
+        list(checked.models.values()),
         joined,
-        splits,
+        Splits(joined.indices(1), joined.indices(0), NOTHING, NOTHING, len(joined)),
         {name: (examples, np.arange(len(examples))) for name, examples in sets.items() if name in UNSEEN},
         updates=bind(Updates, settings or {}, "relearn", updates),
         seed=int(seed),
-        device=case.device,
-        before=bool(known),
+        device=checked.device,
+        before=before is not None,
     )
-    return found
+    return result

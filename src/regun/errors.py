@@ -24,6 +24,10 @@ class DataError(RegunError):
     """A data set that is missing, malformed or unsafe to read."""
 
 
+class LabelError(DataError):
+    """Labels that are not class numbers of the model."""
+
+
 class StoreError(RegunError):
     """A store that cannot be written, or an artifact that is missing or corrupt."""
 

@@ -1,227 +1,392 @@
-"""A user's model and sets of examples as they come: made ready, and refused before any work where they cannot work."""
+"""What a user's model and data must be: checked before any work, with warnings about what looks wrong."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.data.examples import Examples
-from regun.data.overlap import Ids, check_overlap
+from regun.arguments import REBUILD, InputOptions, as_model
+from regun.data.dataset import DatasetExamples
+from regun.data.examples import Batch, Examples, named, placed
+from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
-from regun.errors import DataError, RegunError, SettingsError
-from regun.models.adapters import ReadLogits
+from regun.data.views import Selected
+from regun.errors import DataError, LabelError, RegunError
+from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
+from regun.models.forward import counting, logits_of
 from regun.plugins import guarded
-from regun.settings import shown
-from regun.training import border
-from regun.training.job import Budget, device_of, uncompiled
-from regun.training.recipes import Recipe
+from regun.rng import generator
+from regun.training.forward import eval_logits, in_eval_mode
+from regun.training.job import copied, device_of, uncompiled
 from regun.training.weights import broken_weights, misfits
+from regun.types import Indices, Inputs
 
-MANY = 2**31
-"""A number of classes that every label is below, as long as the true one is not known."""
-T = TypeVar("T")
-
-NONE = type(None)
-Kind = tuple[tuple[Any, ...], str]
-"""The types that a value may have, and what to give, in words."""
-TEXT: Kind = ((str,), "text")
-WHOLE: Kind = ((Integral,), "a whole number")
-ANEW: Kind = ((Callable, NONE), "a function of a seed that returns a new, untrained model of the same kind")
-TRAINED_BY: Kind = (
-    (Recipe, Mapping, str, NONE),
-    "a mapping ({'epochs': 30, 'lr': 0.1}) or text ('resnet18,epochs=30')",
-)
-CLASSES: Kind = ((Integral, NONE), "a whole number, that of the classes")
-ARGUMENTS: dict[str, Kind] = {
-    "method": ((str, Callable), "text as on the command line ('regun,lr=0.02') or a function of a Job"),
-    "settings": ((Mapping, NONE), "a mapping: {'lr': 0.02}"),
-    "preset": ((str, NONE), "text"),
-    "seed": WHOLE,
-    "budget": ((Budget, NONE), "regun.Budget(steps=N) or regun.Budget(samples=N)"),
-    "keep": TEXT,
-    "criterion": TEXT,
-    "rebuild": ANEW,
-    "recipe": TRAINED_BY,
-    "on_epoch": ((Callable, NONE), "a function of an epoch and the model"),
-    "tune": ((Integral, NONE), "a whole number of settings to try"),
-    "bootstrap": WHOLE,
-    "logits": ((Callable, NONE), "a function from what the model returns to its logits"),
-    "num_classes": CLASSES,
-    "ids": ((Mapping, NONE), "a mapping from names of sets to ids: {'forget': [...], 'retain': [...]}"),
-}
-"""What people may give in Python, beside models, sets and devices."""
+UNKNOWN = 2**31
+"""Number of classes that every label is below, until the true one is known."""
+PROBED = 2
+"""Examples of the forget set that the model is tried on."""
+ACCURACY_ON = 128
+"""Retain examples on which the model's accuracy is measured before the work."""
+FETCHED_TWICE = 4
+"""Examples per set that are fetched twice, to notice augmentation."""
+RTOL, ATOL = 1e-3, 1e-4
+"""Differences of logits up to these are rounding."""
 
 
 @dataclass(frozen=True)
-class Given:
-    """A model that returns logits, the examples that go with it by set name, and what looks wrong in them."""
+class CheckedInputs:
+    """Models that return logits, examples by set name, a small `batch` of the forget set, and warnings."""
 
-    model: nn.Module
+    models: dict[str, nn.Module]
     sets: dict[str, Examples]
-    classes: int
+    num_classes: int
     device: torch.device
-    remarks: list[str]
+    batch: Batch
+    warnings: list[str]
+
+    @property
+    def model(self) -> nn.Module:
+        """The first model."""
+        return next(iter(self.models.values()))
 
 
-def given(
-    model: nn.Module,
+def inspect_inputs(
+    models: Mapping[str, nn.Module],
     sources: Mapping[str, Source | None],
-    logits: ReadLogits | None,
-    device: torch.device | str | None,
-    num_classes: int | None,
-    ids: Ids | None,
-    check_content: bool | None,
+    options: InputOptions | None,
     needed: Iterable[str] = ("forget",),
-) -> Given:
-    """Everything a user gave, checked: what the model returns, what the sets hold, and that they do not overlap."""
-    ready = border.taken(as_model("the model", model), logits)
-    where = device_of(ready) if device is None else usable_device(device)
+) -> CheckedInputs:
+    """Check what the models return, what the sets hold, and that the sets do not overlap.
+
+    The first of `models` decides the number of classes; the others may not have fewer.
+    """
+    options = options or InputOptions()
+    wrapped = {name: wrap_model(as_model(name, model), options.logits) for name, model in models.items()}
+    first = next(iter(wrapped.values()))
+    device = device_of(first) if options.device is None else as_device(options.device)
     present = {name: source for name, source in sources.items() if source is not None or name in needed}
-    classes = count_classes(ready, present["forget"], "forget", num_classes)
-    sets = {name: _fitting(source, classes, name, num_classes is not None) for name, source in present.items()}
-    return Given(ready, sets, classes, where, check_overlap(present, sets, ids, check_content))
+    batch = _probe(present["forget"], "forget", device_of(first))
+    answers = {name: _logits(name, model, batch, "forget") for name, model in wrapped.items()}
+    outputs = {name: logits.shape[1] for name, logits in answers.items()}
+    _check_same_classes(outputs)
+    num_classes = _declared_classes(options.num_classes, next(iter(outputs.values())))
+    source = "num_classes" if options.num_classes is not None else "the model's outputs"
+    sets = {name: _read(examples, num_classes, name, source) for name, examples in present.items()}
+    warnings = check_overlap(present, sets, options.ids, options.check_content)
+    for name, model in wrapped.items():
+        warnings += _unstable(name, model, batch, answers[name])
+    return CheckedInputs(wrapped, sets, num_classes, device, batch, warnings)
 
 
-def count_classes(model: nn.Module, source: Source, name: str, said: int | None = None) -> int:
-    """How many classes the model tells apart, from its answers to an example or two of a set; or fewer, as is said."""
-    told = border.count_classes(model, _counted(source, name), name)
-    if said is None:
-        return told
-    if not 2 <= said <= told:
-        limit = f"at most {told}" if said > told else "at least 2"
-        raise RegunError(f"num_classes is {said}, but the model tells {told} classes apart; give {limit}.")
-    return int(said)
+def count_classes(model: nn.Module, source: Source, name: str, declared: int | None = None) -> int:
+    """Return the number of classes from one forward pass; `declared` may be smaller."""
+    batch = _probe(source, name, device_of(model))
+    return _declared_classes(declared, _logits("model", model, batch, name).shape[1])
 
 
-def check_fewer_classes(models: Mapping[str, nn.Module], examples: Examples) -> None:
-    """Raise if one of some models, by name, tells fewer classes apart than the first."""
-    told = {name: border.count_classes(model, examples, "forget") for name, model in models.items()}
-    first, most = next(iter(told.items()))
-    fewer = next((name for name, classes in told.items() if classes < most), None)
-    if fewer is not None:
+# ------------------------------------------------------------------------------------------------------------ the model
+
+
+def wrap_model(model: nn.Module, logits: ReadLogits | None) -> nn.Module:
+    """Return a module with the same weights that returns logits and is not compiled."""
+    plain = uncompiled(model)
+    meta = next((name for name, p in plain.named_parameters() if p.is_meta), None)
+    if meta is not None:
         raise RegunError(
-            f"{fewer} tells {told[fewer]} classes apart and {first} {most}; give models of the same classes, in the "
-            f"same order."
+            f"the parameter {meta!r} of {type(plain).__name__} is on the meta device and holds no numbers; load the "
+            f"weights first (model.to_empty(device='cpu'), model.load_state_dict(...))."
         )
+    if getattr(plain, "_compiled_call_impl", None) is not None:
+        plain = copy.copy(plain)  # compiled by model.compile(): a shallow copy shares the weights and is not
+    return plain if logits is None else wrap(plain, logits)
 
 
-def check_broken(model: nn.Module) -> None:
-    """Raise if a weight of the model is no finite number."""
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the user's module inside one that `wrap_model` made."""
+    return model.model if isinstance(model, OutputAdapter) else model
+
+
+def restore_dtype(made: nn.Module, model: nn.Module) -> nn.Module:
+    """Return `made`, unwrapped, with the same kind of output and the same precision as the user's `model`."""
+    plain = unwrap(made)
+    types = [[value.dtype for value in one.state_dict().values()] for one in (plain, uncompiled(model))]
+    if types[0] == types[1]:
+        return plain
+    twin = copied(uncompiled(model)).to(device_of(plain))
+    twin.load_state_dict(plain.state_dict())
+    return twin.eval()
+
+
+def as_device(device: torch.device | str) -> torch.device:
+    """Return the device after writing a number to it and reading it back."""
+    try:
+        usable = torch.device(device)
+        torch.empty(1, device=usable).tolist()  # `meta` has tensors, but they hold nothing
+    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
+        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
+        raise RegunError(
+            f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use cpu, or leave it out."
+        ) from None
+    return usable
+
+
+def check_finite_weights(model: nn.Module) -> None:
+    """Raise if a weight is NaN or infinite."""
     broken = broken_weights(uncompiled(model))
     if broken is not None:
         raise RegunError(
-            f"the model's weights hold NaN or infinity, first in {broken!r}; give a model that works (a training that "
-            f"diverged leaves such)."
+            f"the model's weights hold NaN or infinity, first in {broken!r}; give a model whose training did not "
+            f"diverge."
         )
 
 
-def _counted(source: Source, name: str) -> Examples:
-    """The examples of a set before the number of classes is known; what is wrong with its labels names the set."""
-    try:
-        return as_examples(source, MANY, name)
-    except DataError as fault:
-        if "labels have shape (0,)" in str(fault):
-            raise DataError(f"the {name} set is empty; give at least one example.") from None
-        what, _, rest = _of(name, fault).partition(";")
-        unknown = str(MANY - 1) in rest
-        rest = " give class numbers from 0 to one less than the model's classes." if unknown else rest
-        raise DataError(f"{what};{rest}") from None
+def check_trainable(model: nn.Module, batch: Batch | None = None) -> None:
+    """Raise if no parameter can be trained: all frozen, complex, in TorchScript, or without gradients to the logits."""
+    if isinstance(unwrap(model), torch.jit.ScriptModule):
+        raise RegunError(
+            "the model is a TorchScript module, which can be audited but not unlearned; give the torch.nn.Module that "
+            "it was made from."
+        )
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not trained:
+        raise RegunError(
+            "every parameter of the model is frozen, so nothing can be unlearned; unfreeze those that were trained: "
+            "for p in model.parameters(): p.requires_grad_(True)."
+        )
+    other = next((name for name, p in trained.items() if p.is_complex()), None)
+    if other is not None:
+        raise RegunError(
+            f"the parameter {other!r} is {_dtype(trained[other].dtype)}; unlearning supports real parameters only. "
+            f"Store the real and the imaginary part (torch.view_as_real)."
+        )
+    if batch is None:
+        return
+    with in_eval_mode(model), counting(None), torch.enable_grad():
+        differentiable = logits_of(model, _on(batch.x, model)).requires_grad
+    if not differentiable:
+        raise RegunError(
+            f"the logits of {type(unwrap(model)).__name__} have no gradient; take no_grad, inference_mode and detach "
+            f"out of its forward."
+        )
 
 
-def _fitting(source: Source, classes: int, name: str, said: bool) -> Examples:
-    """The examples of a set; what is wrong with its labels names the set, and what they should fit."""
-    try:
-        return as_examples(source, classes, name)
-    except DataError as fault:
-        if "labels have shape (0,)" in str(fault):
-            raise DataError(f"the {name} set is empty; give at least one example, or leave it out.") from None
-        whose = f"You gave num_classes={classes}" if said else f"The model's last layer has {classes} outputs"
-        outside = "classes, 0 to" in str(fault)
-        raise DataError(f"{_of(name, fault)}{f' ({whose}.)' if outside else ''}") from None
-
-
-def _of(name: str, fault: DataError) -> str:
-    """What is wrong, with the name of the set."""
-    return f"{fault}" if f"{fault}".startswith((name, f"the {name}")) else f"{name}: {fault}"
-
-
-def usable_device(device: torch.device | str) -> torch.device:
-    """The device, once a number was put there and read again."""
-    try:
-        found = torch.device(device)
-        torch.empty(1, device=found).tolist()  # `meta` makes tensors, but they hold nothing
-    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
-        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
-        said = f"device {str(device)[:80]!r} cannot be used ({reason[:200]})"
-        raise RegunError(f"{said}; use cpu, or leave it out.") from None
-    return found
-
-
-# --------------------------------------------------------------------------------------------------- values of any kind
-
-
-def check_wrong_kinds(values: Mapping[str, object], kinds: Mapping[str, Kind] = ARGUMENTS, whose: str = "") -> None:
-    """Raise one SettingsError that lists every value of another kind than its name asks for."""
-    wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name][0])]
+def as_compatible_model(name: str, made: object, model: nn.Module) -> nn.Module:
+    """Return a model that is to replace `model`; raise unless names and shapes of its state are the same."""
+    replacement = as_model(name, made)
+    wrong = misfits(_tensors(replacement), _tensors(model))
     if wrong:
-        raise SettingsError(f"{whose}{name} is {_in_words(values[name])}; give {kinds[name][1]}." for name in wrong)
+        raise RegunError(f"{name} does not fit the model: {'; '.join(wrong[:3])}. Give {REBUILD[1]}.")
+    return replacement
 
 
-def _fits(value: object, types: tuple[Any, ...]) -> bool:
-    """Text is no list of letters, and true is no number."""
-    letters = isinstance(value, str | bytes) and str not in types
-    return isinstance(value, types) and not letters and not isinstance(value, bool)
-
-
-def _in_words(value: object) -> str:
-    plain = value is None or isinstance(value, str | int | float)
-    return shown(value) if plain else f"a {type(value).__name__}"
-
-
-def several(what: str, some: T | Iterable[T]) -> tuple[T, ...]:
-    """Names or functions; one alone need not be in a list."""
-    if isinstance(some, str) or callable(some):
-        return (cast(T, some),)
-    check_wrong_kinds({what: some}, {what: ((Iterable,), "a list of names or functions")})
-    return tuple(cast("Iterable[T]", some))
-
-
-def as_model(what: str, one: object) -> nn.Module:
-    """A model; whatever else it is is said."""
-    if isinstance(one, nn.Module):
-        return one
-    kind = type(one).__name__
-    hint = " Of a state dict, make one: model.load_state_dict(state)." if isinstance(one, Mapping) else ""
-    raise RegunError(f"{what} is a {kind}; give a torch.nn.Module.{hint}")
-
-
-def as_models(what: str, some: object) -> list[nn.Module]:
-    """Some models; one alone is refused, since it may be a list of its own layers."""
-    alone = isinstance(some, nn.Module) and not isinstance(some, nn.ModuleList)
-    if alone or not isinstance(some, Iterable):
-        hint = ", also of one: [model]" if alone else ""
-        raise RegunError(f"{what} is {_in_words(some)}; give a list of models{hint}.")
-    return [as_model(f"{what}[{number}]", one) for number, one in enumerate(cast("Iterable[object]", some))]
-
-
-def same_kind(what: str, made: object, model: nn.Module) -> nn.Module:
-    """A model that was made to have the place of another; refused unless its state fits."""
-    found = as_model(what, made)
-    wrong = misfits(_tensors(found), _tensors(model))
-    if wrong:
-        raise RegunError(f"{what} does not fit the model: {'; '.join(wrong[:3])}. Give {ANEW[1]}.")
-    return found
-
-
-def made_anew(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
-    """What a user's `rebuild` makes of a seed; its faults are told as its own."""
+def call_rebuild(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
+    """Return the model that a user's `rebuild` makes from a seed; name `rebuild` in its errors."""
     with guarded("rebuild"):
-        return same_kind("what rebuild returned", rebuild(seed), model)
+        return as_compatible_model("what rebuild returned", rebuild(seed), model)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     state: Mapping[str, object] = uncompiled(model).state_dict()
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+# ----------------------------------------------------------------------------------------------- what the model returns
+
+
+def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
+    """Return the model's logits (N, K) for a batch; raise if it does not run or returns something else."""
+    x = _on(batch.x, model)
+    try:
+        with in_eval_mode(model), torch.no_grad(), counting(None):
+            logits = logits_of(model, x)
+    except RegunError:
+        raise
+    except Exception as fault:
+        raise RegunError(_mixed_precision(model, x, set_name) or _cannot_run(model, x, set_name, fault)) from fault
+    kind = type(unwrap(model)).__name__
+    if logits.ndim == 1 or logits.shape[1:] == (1,):
+        raise RegunError(
+            f"{name} ({kind}) returns one number per example, as models trained with binary cross-entropy do; pass "
+            f"inputs=regun.InputOptions(logits=regun.models.binary), which turns it into two logits."
+        )
+    if logits.ndim != 2 or len(logits) != len(batch):
+        raise RegunError(
+            f"{name} ({kind}) returns logits of shape {tuple(logits.shape)} for {len(batch)} examples; a classifier "
+            f"returns (examples, classes). Pass inputs=regun.InputOptions(logits=lambda output: ...)."
+        )
+    if not logits.is_floating_point():
+        raise RegunError(
+            f"{name} ({kind}) returns {_dtype(logits.dtype)} numbers; logits are floating-point. Return the outputs of "
+            f"the last layer, before any argmax or rounding."
+        )
+    if _are_probabilities(logits) and not (isinstance(model, OutputAdapter) and model.logits is binary):
+        raise RegunError(
+            f"what inputs.logits returns for {name} ({kind}) are probabilities, not logits. Leave out the softmax, or "
+            f"return the logarithm: .clamp_min(1e-12).log()."
+            if isinstance(model, OutputAdapter)
+            else f"the outputs of {name} ({kind}) are probabilities, not logits: it ends in a softmax. Remove that "
+            f"layer, or pass inputs=regun.InputOptions(logits=lambda p: p.clamp_min(1e-12).log())."
+        )
+    return logits
+
+
+def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list[str]:
+    """Return a warning if evaluation logits are random, or depend on the other examples of the batch."""
+    x = _on(batch.x, model)
+    first = torch.zeros(len(batch), dtype=torch.long, device=device_of(model))
+    alone = x[first] if isinstance(x, Tensor) else {part: values[first] for part, values in x.items()}
+    with in_eval_mode(model), torch.no_grad(), counting(None):
+        again, repeated = logits_of(model, x), logits_of(model, alone)
+    if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
+        return [
+            f"{name} returns other logits each time for the same examples, also in eval mode: every number of an audit "
+            f"is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
+        ]
+    if not torch.allclose(logits[0], repeated[0], rtol=RTOL, atol=ATOL, equal_nan=True):
+        return [
+            f"{name} returns other logits for an example if the rest of its batch changes, also in eval mode: numbers "
+            f"of an audit then depend on the order of the data. Normalise by running statistics, not by the batch."
+        ]
+    return []
+
+
+def _declared_classes(declared: int | None, outputs: int) -> int:
+    if declared is None:
+        return outputs
+    if not 2 <= declared <= outputs:
+        raise RegunError(f"num_classes is {declared} and the model has {outputs} outputs; give 2 to {outputs}.")
+    return int(declared)
+
+
+def _check_same_classes(outputs: Mapping[str, int]) -> None:
+    first, most = next(iter(outputs.items()))
+    fewer = next((name for name, count in outputs.items() if count < most), None)
+    if fewer is not None:
+        raise RegunError(
+            f"{fewer} has {outputs[fewer]} classes and {first} has {most}; give models of the same classes, in the "
+            f"same order."
+        )
+
+
+def _mixed_precision(model: nn.Module, x: Inputs, set_name: str) -> str:
+    """Return a message if weights and inputs have different precision, else an empty text."""
+    weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    for part, values in named(x).items():
+        if weights is not None and values.is_floating_point() and values.dtype != weights:
+            return (
+                f"the model's weights are {_dtype(weights)} and input {part!r} of {set_name} is "
+                f"{_dtype(values.dtype)}; use one precision: x.to(torch.{_dtype(weights)}), or "
+                f"model.to(torch.{_dtype(values.dtype)})."
+            )
+    return ""
+
+
+def _cannot_run(model: nn.Module, x: Inputs, set_name: str, fault: Exception) -> str:
+    inputs = ", ".join(f"{part} {tuple(values.shape)} {_dtype(values.dtype)}" for part, values in named(x).items())
+    reason = (str(fault).strip().splitlines() or [""])[0]
+    return (
+        f"{type(unwrap(model)).__name__} cannot run on examples of {set_name} ({inputs}): {type(fault).__name__}: "
+        f"{reason}. A tensor is passed as it is, items (a, b, ..., y) by position, a mapping by argument names."
+    )
+
+
+def _are_probabilities(logits: Tensor) -> bool:
+    return bool((logits >= 0).all()) and bool(((logits.double().sum(1) - 1).abs() < 1e-2).all())
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# ------------------------------------------------------------------------------------------------------------- the data
+
+
+def _probe(source: Source, name: str, device: torch.device) -> Batch:
+    examples = as_examples(source, UNKNOWN, name)
+    return examples.fetch(np.arange(min(PROBED, len(examples))), device=device)
+
+
+def _read(source: Source, num_classes: int, name: str, origin: str) -> Examples:
+    try:
+        return as_examples(source, num_classes, name)
+    except LabelError as fault:
+        raise LabelError(f"{fault} (The number {num_classes} comes from {origin}.)") from None
+
+
+def check_no_augmentation(sets: Mapping[str, Examples]) -> None:
+    """Raise if a set returns different inputs each time the same example is fetched."""
+    for name, examples in sets.items():
+        rows = np.arange(min(FETCHED_TWICE, len(examples)))
+        first, second = (named(examples.fetch(rows, generator=generator(time)).x) for time in ("once", "again"))
+        for part, values in first.items():
+            if values.shape != second[part].shape or not torch.equal(values, second[part]):
+                raise DataError(
+                    f"{name} returns different inputs each time the same example is fetched (input {part!r}): it "
+                    f"augments at random. Give the same data with the transforms of test time."
+                )
+
+
+def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: bool) -> list[str]:
+    """Return what looks wrong in the data of an unlearning.
+
+    `uses_model`: the method starts from what the model has learned; `uses_heldout`: it learns from held-out examples.
+    """
+    sets = checked.sets
+    warnings = [_low_accuracy(checked.model, sets["retain"], checked.device)] if uses_model and "retain" in sets else []
+    if uses_heldout and "heldout" in sets:
+        warnings.append(_missing_classes(sets["heldout"], sets["forget"]))
+    return [warning for warning in warnings if warning]
+
+
+def _low_accuracy(model: nn.Module, retain: Examples, device: torch.device) -> str:
+    """Return a warning if the model is no better on retain examples than one that always predicts the same class."""
+    rows = np.unique(np.linspace(0, len(retain) - 1, ACCURACY_ON).astype(np.int64))
+    with counting(None):
+        predicted = eval_logits(model, retain, rows, device).argmax(1).numpy()
+    labels = retain.labels_at(rows)
+    accuracy, majority = float((predicted == labels).mean()), float(np.bincount(labels).max() / len(labels))
+    if len(rows) < 20 or accuracy > majority + 3 * (majority * (1 - majority) / len(rows)) ** 0.5:
+        return ""
+    classes = np.unique(predicted)
+    hint = ""
+    if len(classes) >= 2 and len(labels) >= 5 * len(classes):
+        renumbered = sum(np.bincount(labels[predicted == one]).max() for one in classes) / len(labels)
+        hint = f" With its classes renumbered it would be {renumbered:.0%}." if renumbered > majority + 0.2 else ""
+    return (
+        f"the model's accuracy on {len(rows)} retain examples is {accuracy:.0%}; always predicting the same class "
+        f"gives {majority:.0%}.{hint} Check that these are its training data, with the same order of classes and "
+        f"the same preprocessing."
+    )
+
+
+def _missing_classes(heldout: Examples, forget: Examples) -> str:
+    """Return a warning if the held-out set has no example of a forgotten class."""
+    unseen, forgotten = _stated_labels(heldout), _stated_labels(forget)
+    if unseen is None or forgotten is None:
+        return ""  # the run will read them, and count the draws it could not make
+    missing = np.setdiff1d(forgotten, unseen)
+    if not len(missing):
+        return ""
+    return (
+        f"heldout has no example of class {', '.join(map(str, missing[:5]))}{', ...' if len(missing) > 5 else ''}, but "
+        f"{int(np.isin(forgotten, missing).sum())} examples of it are to be forgotten; examples of other classes are "
+        f"used instead. Add examples of the same classes to heldout."
+    )
+
+
+def _stated_labels(examples: Examples) -> Indices | None:
+    """Return the labels if they are known without reading any example."""
+    if isinstance(examples, DatasetExamples):
+        return examples.stated_labels
+    if isinstance(examples, Selected):
+        labels = _stated_labels(examples.examples)
+        return None if labels is None else labels[examples.rows]
+    return examples.labels
+
+
+def _on(x: Inputs, model: nn.Module) -> Inputs:
+    """Return the inputs on the model's device."""
+    return placed(x, device_of(model))

@@ -44,7 +44,7 @@ def predict_each(
             for one, answer in zip(said, torch.split(logits, widths, dim=1), strict=True):
                 one.add(answer.numpy())
     labels = examples.labels_at(rows)
-    return [one.signals(labels, rows) for one in said]
+    return [one.predictions(labels, rows) for one in said]
 
 
 class _Together(nn.Module):

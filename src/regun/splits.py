@@ -80,7 +80,12 @@ class Splits:
 
 
 def reserve(labels: Indices, seed: int, *, heldout: float = 0.1, val: float = 0.1, stratified: bool = False) -> Reserve:
-    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set."""
+    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set.
+
+    >>> kept = reserve(np.arange(100) % 10, seed=0)
+    >>> len(kept.heldout), len(kept.val)
+    (10, 9)
+    """
     for name, fraction in (("heldout", heldout), ("val", val)):
         if not 0 <= fraction < 1:
             raise SplitError(f"the {name} fraction is {fraction}; give a number from 0 up to, not including, 1.")

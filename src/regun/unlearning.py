@@ -12,18 +12,16 @@ from torch.nn import functional
 
 from regun.errors import RegunError, unknown
 from regun.guards import Guard
+from regun.inputs import unwrap
 from regun.methods import Method
 from regun.settings import shown
 from regun.training.best_state import BestState
-from regun.training.border import unwrapped
 from regun.training.fit import Fitted
 from regun.training.forward import eval_logits
 from regun.training.job import Cost, Epoch, Job
 from regun.training.weights import broken_weights
 
 LOG = logging.getLogger("regun")
-
-
 EPOCHS = logging.getLogger("regun.epochs")
 
 
@@ -125,7 +123,7 @@ def unlearn_job(
         config=method.describe(config)["config"],
         cost=job.cost,
         epochs=fitted.epochs,
-        diverged=fitted.diverged or not_finite(unwrapped(job.model)),
+        diverged=fitted.diverged or not_finite(unwrap(job.model)),
         notes=notes,
         watched=watcher.history if watcher else [],
         warnings=warnings,
@@ -133,10 +131,10 @@ def unlearn_job(
     )
 
 
-def tell(warnings: Iterable[str]) -> None:
-    """Log what looks wrong with an outcome, once it is the one that is kept."""
-    for sentence in warnings:
-        LOG.warning(sentence)
+def log_warnings(warnings: Iterable[str]) -> None:
+    """Log each warning of an outcome that is kept."""
+    for warning in warnings:
+        LOG.warning(warning)
 
 
 def not_finite(model: nn.Module) -> str | None:
@@ -189,7 +187,7 @@ class _Watcher:
         if criterion not in CRITERIA:
             raise RegunError(unknown("criterion", criterion, CRITERIA))
         if job.splits is None or not len(job.splits.val):
-            raise RegunError('keep="best" needs a validation split and there is none; use keep="last".')
+            raise RegunError('keep="best" needs validation examples and there are none; give val, or keep="last".')
         self.job, self.name, self.splits = job, criterion, job.splits
         self.best, self.seconds = BestState(), 0.0
         self.history: list[dict[str, float]] = []

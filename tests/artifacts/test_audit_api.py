@@ -33,7 +33,7 @@ SETS = {"forget": data(0, 20), "retain": data(1, 60), "test": data(2, 40), "val"
 def test_every_model_plays_its_own_part() -> None:
     model, before, retrain, *others = (Lookup(seed) for seed in range(6))
     found = regun.audit(
-        model, **SETS, before=before, retrain=retrain, references=others[:2], outs=others[2:], bootstrap=0
+        model, **SETS, before=before, retrained=[retrain, *others[:2]], out_models=others[2:], bootstrap=0
     )
     for seed, numbers in ((0, found.values()), (1, {n: v.value for n, v in found.before.items()}), (2, found.retrain)):
         alone = regun.audit(Lookup(seed), **SETS, bootstrap=0)
@@ -42,7 +42,7 @@ def test_every_model_plays_its_own_part() -> None:
     assert found.settings["references"] == 2
     assert found.influence is not None
     assert found.influence.out_models == 3  # the retrained one and the references
-    short = regun.audit(model, **SETS, before=before, outs=others, bootstrap=0)
+    short = regun.audit(model, **SETS, before=before, out_models=others, bootstrap=0)
     assert short.influence is not None
     assert short.influence.out_models == 3
     assert short.verdict is None
@@ -50,7 +50,7 @@ def test_every_model_plays_its_own_part() -> None:
 
 def test_the_sets_that_are_judged_can_be_named() -> None:
     model, before, *others = (Lookup(seed) for seed in range(4))
-    found = regun.audit(model, **SETS, before=before, outs=others, unseen=["val"], bootstrap=0)
+    found = regun.audit(model, **SETS, before=before, out_models=others, unseen=["val"], bootstrap=0)
     assert found.influence is not None
     assert [part.against for part in found.influence.parts] == ["val"]
 
@@ -58,7 +58,7 @@ def test_the_sets_that_are_judged_can_be_named() -> None:
 def test_a_single_example_is_told_its_place() -> None:
     one = (SETS["forget"][0][:1], SETS["forget"][1][:1])
     model, before, out = (Lookup(seed) for seed in range(3))
-    found = regun.audit(model, forget=one, test=SETS["test"], before=before, outs=[out], bootstrap=20)
+    found = regun.audit(model, forget=one, test=SETS["test"], before=before, out_models=out, bootstrap=20)
     sides = [regun_losses(model, pair) for pair in (one, SETS["test"])]
     assert found.numbers["smia_auc"].value == 100 * float((sides[1] < sides[0]).mean())
     assert found.influence is not None

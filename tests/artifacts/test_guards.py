@@ -13,7 +13,7 @@ from regun.guards import ASKED, FEW_STEPS, Guard
 from regun.methods import get_method
 from regun.splits import Splits
 from regun.training.job import Budget, Job
-from regun.unlearning import tell, unlearn_job
+from regun.unlearning import log_warnings, unlearn_job
 from toys import blobs, job_for, mlp
 
 FINETUNE = get_method("finetune")
@@ -162,7 +162,7 @@ def test_every_run_is_guarded_and_a_method_may_have_its_own_word(caplog) -> None
     with caplog.at_level(logging.WARNING, "regun"):
         outcome = unlearn_job(job_for(mlp(), blobs()), method, config)
         assert not caplog.messages  # whoever keeps the outcome tells
-        tell(outcome.warnings)
+        log_warnings(outcome.warnings)
     assert outcome.warnings[0] == "my own word"
     assert "no weight has changed" in outcome.warnings[1]
     assert outcome.notes == {"kept": 1}
@@ -186,7 +186,7 @@ def test_a_user_s_run_is_guarded_and_says_so_in_the_log(caplog) -> None:
     x, y = data.fetch(np.arange(120)).x, torch.from_numpy(data.labels)
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:90], y[20:90]), "heldout": (x[90:], y[90:])}
     with caplog.at_level(logging.INFO, "regun"):
-        outcome = regun.unlearn(mlp(), **sets, method="finetune", budget=Budget(steps=3))
+        outcome = regun.unlearn(mlp(), **sets, method="finetune", run=regun.RunOptions(budget=Budget(steps=3)))
     assert any("ran 3 steps" in sentence for sentence in outcome.warnings)
     assert any("Finetune: epoch 1 of" in message for message in caplog.messages)
 
@@ -196,7 +196,7 @@ def test_progress_is_shown_when_asked_for(capsys) -> None:
     x, y = data.fetch(np.arange(120)).x, torch.from_numpy(data.labels)
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:90], y[20:90])}
     for progress in (False, True):
-        regun.unlearn(mlp(), **sets, method="finetune", settings={"epochs": 2}, progress=progress)
+        regun.unlearn(mlp(), **sets, method="finetune", settings={"epochs": 2}, run=regun.RunOptions(progress=progress))
         shown = capsys.readouterr().err
         assert ("Finetune: epoch 2/2" in shown) == progress
 

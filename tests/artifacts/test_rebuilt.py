@@ -38,7 +38,7 @@ def world(tmp_path_factory):
         data=DataSpec.read("digits", {"limit": 300}),
         model=ModelSpec("cnn", {"width": 4}),
         recipe=RECIPE,
-        preset="digits",
+        pipeline="digits",
     )
     data, kept = setup.load()
     splits = make_splits(data.train.labels, ForgetSpec.random(0.1), kept)
@@ -109,7 +109,10 @@ def test_what_is_no_such_run_is_refused(world) -> None:
 
 def test_retraining_sees_the_data_as_the_base_did_and_unlearning_without_strong_augmentation() -> None:
     setup = Setup(
-        data=DataSpec.read("cifar10", {"root": "."}), model=ModelSpec("swin-nano"), recipe=Recipe(), preset="swin-small"
+        data=DataSpec.read("cifar10", {"root": "."}),
+        model=ModelSpec("swin-nano"),
+        recipe=Recipe(),
+        pipeline="swin-small",
     )
     from regun.data.arrays import ArrayExamples
     from regun.data.examples import Data
@@ -118,10 +121,10 @@ def test_retraining_sees_the_data_as_the_base_did_and_unlearning_without_strong_
     images = np.zeros((4, 32, 32, 3), np.uint8)
     train = ArrayExamples(images, np.arange(4), 10, pipeline("swin-small", "cifar10"))
     data = Data("cifar10", train, train, (3, 32, 32))
-    assert setup.seen_by(get_method("retrain"), data).train.pipeline.name == "swin-small"
-    assert setup.seen_by(get_method("regun"), data).train.pipeline.name == "resnet"
-    chosen = replace(setup, unlearn_preset="none")
-    assert chosen.seen_by(get_method("regun"), data).train.pipeline.name == "none"
+    assert setup.data_for(get_method("retrain"), data).train.pipeline.name == "swin-small"
+    assert setup.data_for(get_method("regun"), data).train.pipeline.name == "resnet"
+    chosen = replace(setup, unlearn_pipeline="none")
+    assert chosen.data_for(get_method("regun"), data).train.pipeline.name == "none"
 
 
 def fresh_teacher(job) -> Fitted:

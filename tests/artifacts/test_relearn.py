@@ -60,7 +60,7 @@ def test_what_was_veiled_comes_back_and_what_was_never_known_does_not(seed: int)
     base, retrain = memoriser(everything[0], everything[1], seed), memoriser(*sets["retain"], seed + 10)
     hidden = Veiled(base, 30.0)
     before = {name: value.clone() for name, value in hidden.state_dict().items()}
-    found = regun.relearn(hidden, **sets, retrain=Veiled(retrain, 30.0), settings={"lr": 0.1, "epochs": 12})
+    found = regun.relearn(hidden, **sets, retrained=Veiled(retrain, 30.0), settings={"lr": 0.1, "epochs": 12})
     assert found.curve[0].forget_acc < 30
     assert found.numbers["relearn_forget_acc"].value > 60
     assert found.retrain["relearn_forget_acc"] < 35
@@ -122,11 +122,9 @@ def test_the_last_point_is_plain_training_of_as_many_epochs() -> None:
     assert len(looked) == len(relearn_points(updates, len(job.indices("retain"))))
 
 
-def test_references_without_retrain_and_no_unseen_examples_are_refused() -> None:
+def test_no_unseen_examples_are_refused() -> None:
     sets = random_labels(0)
     model = memoriser(*sets["retain"], 0)
-    with pytest.raises(RegunError, match="name one of them as retrain"):
-        regun.relearn(model, **sets, references=[model])
     with pytest.raises(RegunError, match="examples that no model saw"):
         regun.relearn(model, forget=sets["forget"], retain=sets["retain"])
 

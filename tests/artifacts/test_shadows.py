@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import regun.artifacts.shadows as shadows_module
+from expect import error
 from regun.artifacts import Store
 from regun.artifacts.setup import Setup
-from regun.artifacts.shadows import _turns, audit_by_shadows
+from regun.artifacts.shadows import _draws, audit_by_shadows
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.data.registry import DataSpec
@@ -32,7 +33,7 @@ def nothing(job) -> None:
 def world(tmp_path, method, values=None, recipe=RECIPE, fraction=0.1, **more):
     torch.set_num_threads(1)
     store = Store(tmp_path / "store")
-    setup = Setup(data=DataSpec.read("digits", {}), model=ModelSpec("cnn"), recipe=recipe, preset="digits")
+    setup = Setup(data=DataSpec.read("digits", {}), model=ModelSpec("cnn"), recipe=recipe, pipeline="digits")
     data, kept = setup.load()
     splits = make_splits(data.train.labels, ForgetSpec.random(fraction), kept)
     training = Training(data=data, trained_on=kept.base, model=setup.model, recipe=recipe, seed=0)
@@ -86,7 +87,7 @@ def test_shadows_repeat_the_run_of_the_target_exactly(tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(("count", "forgotten"), [(20, 10), (11, 8), (9, 7), (40, 20)])
 def test_forget_sets_have_the_targets_size_and_every_candidate_is_in_both_worlds(count: int, forgotten: int) -> None:
     out = count - forgotten
-    turns = np.array(list(_turns(count, forgotten, 4 * -(-count // out), 0)))
+    turns = np.array(list(_draws(count, forgotten, 4 * -(-count // out), 0)))
     assert (turns.sum(1) == forgotten).all()
     assert ((~turns).sum(0) >= 4).all()
     assert (turns.sum(0) >= 4).all()
@@ -94,7 +95,7 @@ def test_forget_sets_have_the_targets_size_and_every_candidate_is_in_both_worlds
 
 
 def test_too_few_shadow_runs_are_refused_with_how_many_it_takes() -> None:
-    with pytest.raises(AuditError, match="takes at least 4"):
-        list(_turns(20, 10, 3, 0))
-    with pytest.raises(AuditError, match="takes at least 10"):
-        list(_turns(10, 8, 9, 0))
+    with error(AuditError, "4"):
+        list(_draws(20, 10, 3, 0))
+    with error(AuditError, "10"):
+        list(_draws(10, 8, 9, 0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from expect import assert_names
+from expect import assert_names, error
 from regun.auditing import ATTACKS, METRICS, Evaluation, Evidence, Predictions, describe, evaluate, noise_floor
 from regun.auditing.metrics import accuracy, divergence, entropy
 from regun.errors import AuditError
@@ -85,7 +85,7 @@ def test_describe_knows_every_number_by_name():
     assert describe("lira_tpr1_val").label == "offline LiRA TPR@1% (validation)"
     assert all(describe(name, FULL) is METRICS[name] for name in FULL.numbers)
     assert not FULL.metrics
-    with pytest.raises(AuditError, match="unknown metric 'forget_ac'. Did you mean 'forget_acc'"):
+    with error(AuditError, "'forget_ac'", "'forget_acc'"):
         describe("forget_ac")
 
 
@@ -188,60 +188,60 @@ def shuffled(signals: Predictions) -> Predictions:
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "names"),
     [
-        (lambda: evaluate(without(TARGET, "forget")), "needs the forget set and one of test, heldout, val, got retain"),
-        (lambda: evaluate({"forget": TARGET["forget"]}), "membership is told by comparing forgotten with unseen"),
-        (lambda: evaluate({**TARGET, "tests": TARGET["test"]}), "unknown split 'tests'. Did you mean 'test'"),
+        (lambda: evaluate(without(TARGET, "forget")), "forget test heldout val retain"),
+        (lambda: evaluate({"forget": TARGET["forget"]}), "forget test heldout val"),
+        (lambda: evaluate({**TARGET, "tests": TARGET["test"]}), "'tests' 'test'"),
         (
             lambda: evaluate({**TARGET, "test": Predictions.from_logits([[0.0] * K], [0], [0])}),
-            "the test split has 1 example; an attack needs at least 2 unseen ones",
+            "test 1 2",
         ),
-        (lambda: evaluate(TARGET, unseen=["retain"]), "judging needs the forget set and unseen ones"),
-        (lambda: evaluate(TARGET, unseen=[]), "no set was asked for"),
-        (lambda: evaluate(TARGET, before=without(TARGET, "test")), "the model before unlearning lacks the test split"),
+        (lambda: evaluate(TARGET, unseen=["retain"]), "forget retain test heldout val"),
+        (lambda: evaluate(TARGET, unseen=[]), "forget test heldout val"),
+        (lambda: evaluate(TARGET, before=without(TARGET, "test")), "before test"),
         (
             lambda: evaluate({**TARGET, "test": Predictions.from_logits(np.zeros((5, 3)), [0] * 5, range(5))}),
-            "the test split has 3 classes and the forget split 4",
+            "test 3 forget 4",
         ),
-        (lambda: evaluate(TARGET, without(RETRAIN, "val")), "Retrain lacks the val split"),
+        (lambda: evaluate(TARGET, without(RETRAIN, "val")), "Retrain val"),
         (
             lambda: evaluate(TARGET, {**RETRAIN, "test": shuffled(RETRAIN["test"])}),
-            "audited model and Retrain on test have different ids",
+            "Retrain test ids",
         ),
         (
             lambda: evaluate(TARGET, RETRAIN, [{**RETRAIN, "val": RETRAIN["test"]}]),
-            "reference 0 on val have different ids .70 and 150 examples",
+            "reference 0 val ids 70 150",
         ),
         (
             lambda: evaluate(
                 TARGET, {s: Predictions.from_logits(np.zeros((n, 3)), [0] * n, range(n)) for s, n in SIZES.items()}
             ),
-            "differ in their label space: 4 and 3 classes",
+            "4 3 classes",
         ),
         (
             lambda: evaluate(TARGET, RETRAIN, [REFERENCES[0], RETRAIN]),
-            "reference 1 gives exactly the outputs of Retrain on the forget set: the same model twice",
+            "reference 1 Retrain",
         ),
-        (lambda: evaluate(TARGET, references=[TARGET]), "reference 0 gives exactly the outputs of the audited model"),
-        (lambda: evaluate(TARGET, references=REFERENCES[:1] * 2), "exactly the outputs of reference 0"),
-        (lambda: noise_floor(RETRAIN, [*REFERENCES, RETRAIN]), "reference 3 gives exactly the outputs of Retrain"),
-        (lambda: evaluate(TARGET, attacks=["rmia"]), "'rmia' needs 1 or more reference models; got 0 references"),
+        (lambda: evaluate(TARGET, references=[TARGET]), "reference 0 audited"),
+        (lambda: evaluate(TARGET, references=REFERENCES[:1] * 2), "reference 0 1"),
+        (lambda: noise_floor(RETRAIN, [*REFERENCES, RETRAIN]), "reference 3 Retrain"),
+        (lambda: evaluate(TARGET, attacks=["rmia"]), "'rmia' 1 0 references"),
         (
             lambda: evaluate(without(TARGET, "val"), references=REFERENCES, attacks=["rmia_offline"]),
-            "reference models and a val split; got 3 references and no val split",
+            "'rmia_offline' val 3 references",
         ),
-        (lambda: evaluate(TARGET, attacks=["smia", "smia"]), "two attacks share a name"),
-        (lambda: evaluate(TARGET, bootstrap=-1), "-1 resamples"),
+        (lambda: evaluate(TARGET, attacks=["smia", "smia"]), "smia"),
+        (lambda: evaluate(TARGET, bootstrap=-1), "-1"),
         (
             lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[None, {5, 1003, 1004}, None]),
-            "reference 1 trained on 2 of the 60 forgotten examples .first id 1003.; a reference must never have seen",
+            "reference 1 2 60 1003",
         ),
-        (lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[[1]]), "trained_on has 1 entries for 3 references"),
+        (lambda: evaluate(TARGET, RETRAIN, REFERENCES, trained_on=[[1]]), "trained_on 1 3 references"),
     ],
 )
-def test_refusals(call: object, text: str):
-    with pytest.raises(AuditError, match=text):
+def test_refusals(call: object, names: str):
+    with error(AuditError, *names.split()):
         call()  # type: ignore[operator]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import beta, binom, binomtest
 
+from expect import error
 from regun.auditing.attack_results import AttackRun
 from regun.auditing.attacks import ATTACKS
 from regun.auditing.intervals import (
@@ -285,7 +286,7 @@ def test_generators_depend_on_seed_and_names():
 
 
 def test_refusals():
-    with pytest.raises(AuditError, match="-1 resamples at level 0.95"):
+    with error(AuditError, "-1", "0.95"):
         Resampling(-1)
-    with pytest.raises(AuditError, match="level between 0 and 1"):
+    with error(AuditError, "95.0", "0", "1"):
         Resampling(10, 0, 95.0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from expect import error
 from regun.auditing.lira import offline_lira, u_lira
 from regun.auditing.roc import Contrast
 from regun.errors import AuditError
@@ -69,10 +70,10 @@ def test_models_that_agree_to_all_digits_do_not_divide_by_zero():
 
 def test_refusals():
     phi = np.zeros(3)
-    with pytest.raises(AuditError, match="example 0 has 1 OUT models; a spread needs at least 2"):
+    with error(AuditError, "0", "1", "OUT", "2"):
         offline_lira(phi, np.zeros((1, 3)))
     ragged = np.array([[0.0, 1.0, np.nan], [0.0, 1.0, 2.0]])
-    with pytest.raises(AuditError, match="example 2 has 1 IN models"):
+    with error(AuditError, "2", "1", "IN"):
         u_lira(phi, ragged, np.zeros((2, 3)))
-    with pytest.raises(AuditError, match=r"OUT phi has shape \(2, 4\); give \(models, 3\)"):
+    with error(AuditError, "OUT", "phi"):
         offline_lira(phi, np.zeros((2, 4)))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from expect import error
 from regun.auditing.attacks import (
     ATTACKS,
     Attack,
@@ -247,17 +248,17 @@ def test_own_functions_are_attacks():
 
 
 def test_refusals():
-    with pytest.raises(AuditError, match="unknown attack 'rmai'. Did you mean 'rmia'"):
+    with error(AuditError, "'rmai'", "'rmia'"):
         resolve_attack("rmai")
-    with pytest.raises(AuditError, match="'lira' needs at least 2 reference models, got 1"):
+    with error(AuditError, "'lira'", "2", "1"):
         ATTACKS["lira"](evidence(references=1))
-    with pytest.raises(AuditError, match="compares with reference models and none were given"):
+    with error(AuditError, "reference"):
         rmia(Evidence(signals(0)))
-    with pytest.raises(AuditError, match="compares with a population of unseen examples"):
+    with error(AuditError, "population", "val"):
         rmia_offline(Evidence(signals(0), (signals(1),)))
-    with pytest.raises(AuditError, match="a=1.5 and gamma=1.0; give 0 <= a <= 1"):
+    with error(AuditError, "a=1.5", "gamma=1.0"):
         rmia_offline(evidence(), a=1.5)
-    with pytest.raises(AuditError, match=r"shape \(1,\), 0 of them not finite; give 40"):
+    with error(AuditError, "(1,)", "40"):
         resolve_attack(lambda e: np.zeros(1))(evidence())
-    with pytest.raises(AuditError, match="'lambda' gave scores of shape .40,., 40 of them not finite"):
+    with error(AuditError, "'lambda'", "(40,)", "40"):
         resolve_attack(lambda e: np.full(40, np.nan))(evidence())

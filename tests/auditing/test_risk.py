@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import percentileofscore
 
+from expect import error
 from regun.auditing import Exposed, Predictions, Risk, exposed_list, risk_list, risk_rows
 from regun.auditing.attacks import Evidence, rmia
 from regun.auditing.risk import percentiles
@@ -105,9 +106,9 @@ def test_retained_examples_that_unlearning_exposed_come_with_how_far_they_rose()
 
 
 def test_refusals():
-    with pytest.raises(AuditError, match="no unseen split 'retain' to rank against"):
+    with error(AuditError, "'retain'"):
         risk_list(model(0), against="retain")
-    with pytest.raises(AuditError, match="unknown attack 'nope'"):
+    with error(AuditError, "'nope'"):
         risk_list(model(0), attack="nope")
-    with pytest.raises(AuditError, match="reference 0 lacks the val split"):
+    with error(AuditError, "reference", "0", "val"):
         risk_list(model(0), [{k: v for k, v in model(1).items() if k != "val"}])

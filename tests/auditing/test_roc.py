@@ -8,6 +8,7 @@ from scipy.stats import ks_2samp, wasserstein_distance
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc
 
+from expect import error
 from regun.auditing.roc import (
     FPR_TARGETS,
     Contrast,
@@ -182,11 +183,11 @@ def test_cross_fitted_hits_follow_their_definition():
 
 def test_bad_scores_are_refused():
     some = np.array([1.0, 2.0])
-    with pytest.raises(AuditError, match="scores of members have shape .0,.; an attack needs examples of both kinds"):
+    with error(AuditError, "members", "(0,)"):
         Contrast.of(np.array([]), some)
-    with pytest.raises(AuditError, match="scores of non-members"):
+    with error(AuditError, "non-members"):
         Contrast.of(some, np.array([]))
-    with pytest.raises(AuditError, match="row 1 of non-members is NaN"):
+    with error(AuditError, "1", "non-members", "NaN"):
         Contrast.of(some, np.array([0.0, np.nan]))
-    with pytest.raises(AuditError, match="at least two members"):
+    with error(AuditError, "two"):
         cross_fitted_hits(some[:1], some, np.random.default_rng(0))

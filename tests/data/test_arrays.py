@@ -190,7 +190,7 @@ def test_a_read_only_memory_map_serves_the_same_inputs(tmp_path: Path) -> None:
         ({"labels": np.zeros(3, dtype=np.int64)}, "3 labels for 2 images; give one an image"),
         ({"labels": np.array([0, 7])}, r"labels\[1\] is 7; with 3 classes, 0 to 2 are allowed"),
         ({"labels": np.array([-1, 0])}, r"labels\[0\] is -1"),
-        ({"labels": np.array([0.5, 0])}, "not whole numbers"),
+        ({"labels": np.array([0.5, 0])}, "float64; give class numbers"),
         (
             {"pipeline": InputPipeline("grey", (0.5,), (0.5,))},
             "'grey' has 1 means and 1 stds, the images have 3 channels",

@@ -15,7 +15,7 @@ import torch
 
 import regun
 from regun import rng
-from regun.artifacts.setup import Setup, default_model, default_preset, read_data, unlearning_preset
+from regun.artifacts.setup import Setup, default_model, default_pipeline, read_data, unlearning_pipeline
 from regun.data import ArrayExamples, Data, Examples, TensorExamples
 from regun.data.augment import Flip
 from regun.data.dataset import DatasetExamples
@@ -332,13 +332,17 @@ def test_every_data_set_is_one_record_with_what_goes_with_it() -> None:
 
 
 def test_a_data_set_settles_the_pipeline_before_the_model_does() -> None:
-    assert [default_preset("swin-t", data) for data in ("digits", "cifar10", "x.py:load")] == ["digits", "swin", "own"]
-    assert {name: unlearning_preset(name) for name in PIPELINES if unlearning_preset(name) != name} == {
+    assert [default_pipeline("swin-t", data) for data in ("digits", "cifar10", "x.py:load")] == [
+        "digits",
+        "swin",
+        "own",
+    ]
+    assert {name: unlearning_pipeline(name) for name in PIPELINES if unlearning_pipeline(name) != name} == {
         "swin": "swin-unlearn",
         "swin-small": "resnet",
     }
     assert {p.unlearn_with for p in PIPELINES.values()} - {None} <= set(PIPELINES)
-    assert unlearning_preset("gone") == "gone"
+    assert unlearning_pipeline("gone") == "gone"
     assert pipeline("own", "cifar10").train == ()
 
 

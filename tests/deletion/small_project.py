@@ -1,8 +1,11 @@
 """A project file as a user would write one: an overfitted network on noisy clouds, with ids."""
 
+import hashlib
+import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +15,15 @@ import torch
 from torch import nn
 
 import regun
+from regun.deletion import Check, Options
+from regun.deletion.ledger import BEGINNING, read_ledger
 
 SIZES = {"train": 160, "heldout": 60, "val": 60, "test": 60}
 EASY = "val_drop<=100"
-"""A rule that every model meets, and that says nothing about forgetting: its answer is "inconclusive"."""
+"""A rule that every model meets, and that says nothing about forgetting: the verdict is "inconclusive"."""
 QUICK = "regun,epochs=1,batch_size=16,lr=0.001"
+LENIENT = Options(accept=EASY, accept_inconclusive=True, bootstrap=20)
+"""Accepts whatever a run leads to, unless it changes nothing."""
 
 
 @lru_cache
@@ -71,6 +78,42 @@ def project(**changes) -> regun.Project:
     return regun.Project(**{**given, **changes})
 
 
+def forget(out: Path, wanted: list, options: Options = LENIENT, on_note=lambda note: None, **changes):
+    """Execute a request on the project."""
+    request = regun.DeletionRequest.of(wanted)
+    return regun.forget(project(**{"method": QUICK, **changes}), request, out, options, on_note=on_note)
+
+
+def receipt_path(out: Path, number: int = 1) -> Path:
+    return out / f"requests/{number:04d}/receipt.json"
+
+
+def receipt_of(out: Path, number: int = 1) -> dict:
+    return json.loads(receipt_path(out, number).read_text())
+
+
+def failed(checks: Iterable[Check] | Iterable[tuple[str, list[Check]]]) -> list[str]:
+    """The names of failed checks, of one receipt or of a folder."""
+    flat = [one for some in checks for one in ([some] if isinstance(some, Check) else some[1])]
+    return [check.name for check in flat if check.passed is False]
+
+
+def forge(out: Path, number: int = 1, edit: Callable[[dict], None] = lambda receipt: None, **changes) -> Path:
+    """Edit a receipt and its ledger line, then make all digests and the chain fit again."""
+    receipt = receipt_of(out, number)
+    edit(receipt)
+    receipt_path(out, number).write_text(json.dumps(receipt, indent=1) + "\n")
+    tip, lines = BEGINNING, list[str]()
+    for line in read_ledger(out / "ledger.jsonl").lines:
+        folder = receipt_path(out, line.number).parent
+        files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in line.files}
+        line = line._replace(**{"files": files, "previous": tip, **(changes if line.number == number else {})})
+        tip = line.hash
+        lines.append(line.text() + "\n")
+    (out / "ledger.jsonl").write_text("".join(lines))
+    return receipt_path(out, number)
+
+
 class Heavy(nn.Module):
     """The network with much to write to disk."""
 
@@ -78,7 +121,7 @@ class Heavy(nn.Module):
         super().__init__()
         self.inner = network()
         self.inner.load_state_dict(weights())
-        self.register_buffer("ballast", torch.zeros(4_000_000))
+        self.register_buffer("ballast", torch.zeros(1_000_000))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
@@ -93,7 +136,7 @@ def doubled_project() -> regun.Project:
 
 def slow_project() -> regun.Project:
     """Works and writes for a while, to be killed in the middle."""
-    return project(model=Heavy(), method="regun,epochs=20,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
+    return project(model=Heavy(), method="regun,epochs=8,batch_size=8,lr=0.002,granularity=sample", accept=EASY)
 
 
 def wait(place: str) -> None:

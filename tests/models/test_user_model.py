@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regun.artifacts.setup import default_preset, default_recipe, family_of
+from regun.artifacts.setup import default_pipeline, default_recipe, family_of
 from regun.data.pipelines import PIPELINES
 from regun.errors import RegunError, SettingsError
 from regun.models import Defaults, ModelSpec, build_model, defaults_of
@@ -214,7 +214,7 @@ def test_a_function_without_source_is_refused() -> None:
 )
 def test_every_model_says_what_goes_with_it(name: str, family: str, recipe: str, augment: str, file: Path) -> None:
     name = name.format(file=file)
-    assert (family_of(name), default_recipe(name), default_preset(name, "cifar10")) == (family, recipe, augment)
+    assert (family_of(name), default_recipe(name), default_pipeline(name, "cifar10")) == (family, recipe, augment)
 
 
 def test_every_record_names_what_there_is() -> None:

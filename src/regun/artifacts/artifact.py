@@ -1,4 +1,4 @@
-"""Finished entries of a store and what their manifests say."""
+"""Finished entries of a store and their manifests."""
 
 import importlib.metadata
 import platform
@@ -18,12 +18,12 @@ from regun.errors import RegunError, StoreError
 
 FORMAT = 2
 TENSORS = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
-"""Names of files that a manifest or a snapshot may have: plain ones, in its own folder."""
+"""File names that a manifest or a snapshot may list: plain ones, in its own folder."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a maker hands to the store: groups of tensors (one file each) and information as JSON."""
+class Contents:
+    """What an artifact consists of: groups of tensors (one file each) and information as JSON."""
 
     tensors: Mapping[str, Mapping[str, Tensor]]
     info: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Artifact:
     path: Path
     manifest: Mapping[str, Any]
     trusted: tuple[str, ...] = ()
-    """Code of the user's that may run where the manifest names the same (`plugins.trusted_name`)."""
+    """The user's code that may run if the manifest names it too (`plugins.trusted_name`)."""
 
     @property
     def key(self) -> str:
@@ -55,7 +55,7 @@ class Artifact:
         return self.manifest["info"]
 
     def tensors(self, group: str) -> dict[str, Tensor]:
-        """The tensors of one group, after checking the file's digest."""
+        """Return the tensors of one group, after checking the file's digest."""
         name = f"{group}.safetensors"
         if name not in self.manifest["files"]:
             raise StoreError(f"{self.path} has no {name}; it has {', '.join(self.manifest['files']) or 'no files'}.")
@@ -64,32 +64,32 @@ class Artifact:
 
 @contextmanager
 def reading(artifact: Artifact) -> Generator[None]:
-    """What a manifest says is put to use in here: what cannot be understood is the artifact's fault."""
+    """Turn errors in the use of a manifest's values into a `StoreError` that names the artifact."""
     try:
         yield
     except RegunError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError) as fault:
         raise StoreError(
-            f"{artifact.path} says something that cannot be understood ({type(fault).__name__}: {fault}); it was not "
-            f"made by this version of regun."
+            f"the manifest of {artifact.path} cannot be used ({type(fault).__name__}: {fault}); another version of "
+            f"regun wrote it, or it was changed."
         ) from fault
 
 
-class _Facts(dict[str, Any]):
-    """What a manifest says; an entry that should be there and is not makes the artifact useless, not the program."""
+class _ManifestDict(dict[str, Any]):
+    """A part of a manifest; a missing entry is a `StoreError`, not a `KeyError`."""
 
     def __missing__(self, name: str) -> Any:
-        raise StoreError(f"an artifact of the store does not say {name!r}; it was not made by this version of regun.")
+        raise StoreError(f"the manifest of an artifact has no {name!r}; another version of regun wrote it.")
 
 
 def versions() -> dict[str, str]:
-    """The software that made an artifact."""
+    """Return the versions of the software that makes artifacts."""
     return {name: importlib.metadata.version(name) for name in ("regun", "torch", "numpy", "safetensors")}
 
 
 def machine() -> dict[str, Any]:
-    """What made an artifact besides software: other instruction sets and numbers of threads round sums differently."""
+    """Return what else affects results: sums round differently by instruction set and number of threads."""
     return {
         "processor": platform.processor() or platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -100,41 +100,40 @@ def machine() -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """A sealed JSON file, refused unless every byte is as it was written (1e-5 and 1E-5 are the same to a parser)."""
+    """Return the content of a JSON file that ends with its own digest; raise if any byte has changed."""
     try:
-        found = files.unsealed(files.read_plain(path))
+        content = files.unsealed(files.read_plain(path))
     except OSError as fault:
         raise files.unreadable(path, fault) from None
     except ValueError:
         raise StoreError(
             f"{path} is damaged; it was not loaded. Delete {path.parent} and run the command again."
         ) from None
-    if found.get("format") != FORMAT:
-        got = str(found.get("format"))[:20]
+    if content.get("format") != FORMAT:
+        got = str(content.get("format"))[:20]
         raise StoreError(f"{path} has store format {got}; this version reads format {FORMAT}. Use another directory.")
-    return found
+    return content
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of an artifact, every part of the kind it should be and every file in the artifact's own folder."""
-    found = read_sealed(path)
-    kinds = {"kind": str, "key": str, "created": str, "inputs": dict, "info": dict, "files": dict}
-    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
+    """Return the manifest of an artifact, after checking its types and that its files are in its own folder."""
+    manifest = read_sealed(path)
+    types = {"kind": str, "key": str, "created": str, "inputs": dict, "info": dict, "files": dict}
+    wrong = [name for name, kind in types.items() if not isinstance(manifest.get(name), kind)]
     if not wrong:
-        named: dict[str, Any] = found["files"]
-        wrong = [f"files, {name[:80]!r}" for name, about in named.items() if not is_file_entry(name, about)]
+        listed: dict[str, Any] = manifest["files"]
+        wrong = [f"files, {name[:80]!r}" for name, entry in listed.items() if not is_file_entry(name, entry)]
     if wrong:
-        raise StoreError(
-            f"{path} is damaged: {wrong[0]} is not as regun writes it. It was not loaded; delete {path.parent}."
-        )
-    return {**found, "inputs": _facts(found["inputs"]), "info": _facts(found["info"])}
+        raise StoreError(f"{path} is damaged: {wrong[0]} is wrong. It was not loaded; delete {path.parent}.")
+    return {name: _with_errors(value) if name in ("inputs", "info") else value for name, value in manifest.items()}
 
 
-def is_file_entry(name: str, about: Any) -> bool:
-    """A plain name, a digest and a size."""
-    entry = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
-    return bool(TENSORS.fullmatch(name)) and isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int
+def is_file_entry(name: str, entry: Any) -> bool:
+    """Return True for a plain file name with a digest and a size."""
+    values = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    return bool(TENSORS.fullmatch(name)) and isinstance(values.get("sha256"), str) and type(values.get("bytes")) is int
 
 
-def _facts(values: dict[str, Any]) -> _Facts:
-    return _Facts({k: _Facts(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for k, v in values.items()})
+def _with_errors(values: dict[str, Any]) -> _ManifestDict:
+    nested = {k: _ManifestDict(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for k, v in values.items()}
+    return _ManifestDict(nested)

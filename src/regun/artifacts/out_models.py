@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regun.artifacts import Artifact, Made, Slot, Store, state_digest, versions
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, state_digest, versions
 from regun.artifacts.trainings import Training, build_like, load_model
 from regun.auditing.predictions import FloatArray, Predictions
 from regun.data.examples import Data, Examples
@@ -102,7 +102,7 @@ def out_model_predictions(
     """
     watch = watch or Callbacks()
 
-    def make(slot: Slot) -> Made:
+    def make(slot: SnapshotFolder) -> Contents:
         job = Job(
             model=private_copy(out.model, device),
             examples=out.examples,
@@ -125,7 +125,7 @@ def out_model_predictions(
         except NotFiniteError as fault:
             stopped = str(fault)
         info = {"role": "out-of-sample", "examples": len(out.retain), "cost": vars(job.cost), "stopped": stopped}
-        return Made({"log_probs": tensors} if not stopped else {}, info)
+        return Contents({"log_probs": tensors} if not stopped else {}, info)
 
     kept = store.make("out_model", out.inputs(sets, device), make)
     stopped, log_probs = kept.info["stopped"], {} if kept.info["stopped"] else kept.tensors("log_probs")

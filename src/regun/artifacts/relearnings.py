@@ -1,6 +1,6 @@
-"""The relearning check: models go on training on retained examples alone, and what comes back is measured.
+"""The relearning check on stored models: train on retained examples only, and measure what returns.
 
-On models in memory (`relearn`), and on models of the store, where every curve is an artifact (`relearn_model`).
+Each curve is an artifact. `regun.relearning` does the same for models in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.artifacts import Artifact, Made, Slot, Store
-from regun.artifacts.trainings import answers_by, load_model
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
+from regun.artifacts.trainings import load_model, model_identity
 from regun.auditing.durability import Curve, Relearned
 from regun.data.examples import Data
 from regun.errors import NotFiniteError
@@ -26,9 +26,9 @@ from regun.training.recipes import Recipe, Updates
 
 @dataclass(frozen=True, kw_only=True)
 class Relearning:
-    """Everything that decides the curve of one model of the store; `data` are seen as unlearning sees them.
+    """Everything that decides the curve of one stored model; `data` have the input pipeline of unlearning.
 
-    All models that are compared take the same steps, in the same order: the seed is not the model's.
+    All models of a comparison take the same steps in the same order: the seed does not depend on the model.
     """
 
     target: Artifact
@@ -39,7 +39,7 @@ class Relearning:
 
     @classmethod
     def of(cls, target: Artifact, data: Data, splits: Splits, base: Artifact) -> "Relearning":
-        """The usual check, as gentle as the base's own recipe says."""
+        """Return the default check, with the updates of the base's recipe."""
         recipe = base.inputs.get("recipe")
         return cls(
             target=target,
@@ -50,7 +50,7 @@ class Relearning:
 
     def inputs(self) -> dict[str, Any]:
         return {
-            **answers_by(self.target),
+            **model_identity(self.target),
             "data": [self.data.train.digest, self.data.test.digest],
             "inputs": self.data.train.describe_inputs(),
             "splits": self.splits.digest,
@@ -60,11 +60,11 @@ class Relearning:
         }
 
     def rng_key(self) -> str:
-        """The seed of the steps: that of all models of this split."""
+        """Return the key of the seed, which all models of this split share."""
         return rng_key({name: value for name, value in self.inputs().items() if name not in ("weights", "model")})
 
     def looks(self) -> Looks:
-        """Forgotten and retained examples, and the first unseen ones there are."""
+        """Return the examples to measure: forgotten, retained, and the first unseen set there is."""
         test = np.arange(len(self.data.test))
         unseen = {"test": (self.data.test, test), "heldout": (self.data.train, self.splits.heldout)}
         unseen["val"] = (self.data.train, self.splits.val)
@@ -72,10 +72,10 @@ class Relearning:
 
 
 def relearn_model(run: Relearning, store: Store, device: torch.device, watch: Callbacks | None = None) -> Curve:
-    """The curve of a model of the store, from the store or made now; that a model cannot relearn is kept too."""
+    """Return the curve of a stored model, from the store or made now; a model that diverges is stored too."""
     watch = watch or Callbacks()
 
-    def make(_: Slot) -> Made:
+    def make(_: SnapshotFolder) -> Contents:
         job = Job(
             model=private_copy(load_model(run.target, device), device),
             examples=run.data.train,
@@ -89,16 +89,16 @@ def relearn_model(run: Relearning, store: Store, device: torch.device, watch: Ca
         try:
             curve = curve_of(job, run.updates, run.looks())
         except NotFiniteError as fault:
-            return Made({}, {**about, "not_finite": str(fault)})
+            return Contents({}, {**about, "not_finite": str(fault)})
         arrays = {f"log_probs.{name}": torch.from_numpy(values) for name, values in curve.log_probs.items()}
         arrays |= {f"right.{name}": torch.from_numpy(values) for name, values in curve.right.items()}
-        return Made({"curve": arrays}, {**about, "steps": list(curve.steps)})
+        return Contents({"curve": arrays}, {**about, "steps": list(curve.steps)})
 
-    return curve_in(store.make("relearned", run.inputs(), make))
+    return stored_curve(store.make("relearned", run.inputs(), make))
 
 
-def curve_in(artifact: Artifact) -> Curve:
-    """The curve that an artifact holds."""
+def stored_curve(artifact: Artifact) -> Curve:
+    """Return the curve of an artifact."""
     if "not_finite" in artifact.info:
         raise NotFiniteError(artifact.info["not_finite"])
     arrays = {name.partition(".")[::2]: tensor.numpy() for name, tensor in artifact.tensors("curve").items()}
@@ -119,14 +119,15 @@ def relearn_models(
     before: Artifact | None = None,
     on_model: Callable[[int, int], None] | None = None,
 ) -> Relearned:
-    """The check of a model of the store next to Retrain and the references, and next to the model `before` unlearning,
-    which shows what the comparison can tell; every curve is made once."""
-    others = [retrain, *references] if retrain is not None else []
-    known = [before] if before is not None and others else []
-    models, curves = [target.target, *others, *known], list[Curve]()
+    """Compare how a stored model relearns with Retrain and the references.
+
+    The model `before` unlearning shows the power of the comparison. Each curve is made once.
+    """
+    retrained = [retrain, *references] if retrain is not None else []
+    control = [before] if before is not None and retrained else []
+    models, curves = [target.target, *retrained, *control], list[Curve]()
     for number, model in enumerate(models):
         if on_model is not None:
             on_model(number + 1, len(models))
-        run = replace(target, target=model)
-        curves.append(relearn_model(run, store, device))
-    return compare_curves(curves, len(others), known=bool(known))
+        curves.append(relearn_model(replace(target, target=model), store, device))
+    return compare_curves(curves, len(retrained), known=bool(control))

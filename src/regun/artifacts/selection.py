@@ -1,17 +1,10 @@
-"""Requests that models answer: the hardest or easiest examples, those like one, clusters of them.
+"""Resolve a `ForgetSpec` that needs models (`hard`, `easy`, `like`, `cluster`, `subclass`) to ids.
 
-    hard:0.1, easy:0.1     by the loss that models have on an example early in training
-    like:17,50             the 50 training examples nearest to example 17 in the base's features
-    cluster:1/8            the largest of 8 clusters of the training examples' features
-    subclass:3/2/4         the second largest of 4 clusters within class 3
+A spec is resolved once and stored as ids; every key that depends on it holds those ids. The models that rank the
+examples follow from data, split and recipe alone, not from what else a store holds, so any two stores agree.
 
-Such a request is resolved once, kept in the store as ids, and from then on is a request of those ids: every key that
-depends on it holds them. The models that answer follow from data, split and recipe alone, not from what else a store
-happens to hold, so that any two stores agree.
-
-What early training does not fit is what a model must learn by heart: it treats such an example differently with and
-without having seen it. Models trained without parts of the data would show that directly, at many times the cost, and
-no better (docs/studies.md).
+`hard` and `easy` rank by the loss early in training: what a model does not fit early, it must memorize. Models trained
+without parts of the data would measure memorization directly, at many times the cost, and no better (docs/studies.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.artifacts import Artifact, Made, Slot, Store
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
 from regun.artifacts.audits import cached_predictions
-from regun.artifacts.ranking import FloatArray, by_features, by_hardness, hardness
-from regun.artifacts.trainings import Training, answers_by, load_model, train_model
+from regun.artifacts.ranking import by_features, by_hardness, hardness
+from regun.artifacts.trainings import Training, load_model, model_identity, train_model
 from regun.data.examples import Data
 from regun.errors import SplitError
 from regun.forget_spec import ForgetSpec
@@ -35,22 +28,22 @@ from regun.training.job import Callbacks
 from regun.training.recipes import shorten
 
 EARLY, EARLY_SHARE, EARLY_EPOCHS = 4, 1 / 8, 3
-"""Models that say how hard an example is, how long they train as a share of the recipe's epochs, and at least."""
+"""Number of models that measure hardness, their share of the recipe's epochs, and their minimum of epochs."""
 FIRST_EARLY = 2001
-"""Training seed of the first of them; references and a study's own seeds stay below."""
+"""Training seed of the first of them; all other seeds of a study are lower."""
 
 
 def early_trainings(base: Training) -> list[Training]:
-    """Short trainings like the base's, on the same examples, from seeds of their own."""
+    """Return short trainings like the base's, on the same examples, with other seeds."""
     recipe = shorten(base.recipe, EARLY_SHARE, EARLY_EPOCHS)
     return [replace(base, recipe=recipe, seed=FIRST_EARLY + number) for number in range(EARLY)]
 
 
 def selection_inputs(spec: ForgetSpec, models: Sequence[Artifact], data: Data, reserved: Reserve) -> dict[str, Any]:
-    """What decides the ids: their content key."""
+    """Return what decides the ids."""
     return {
         "request": {k: v for k, v in vars(spec).items() if k not in ("text", "ids")},
-        "models": [answers_by(model) for model in models],
+        "models": [model_identity(model) for model in models],
         "data": data.train.digest,
         "inputs": {k: v for k, v in data.train.describe_inputs().items() if k != "train"},
         "pool": digest(reserved.pool),
@@ -62,22 +55,24 @@ def selection_inputs(spec: ForgetSpec, models: Sequence[Artifact], data: Data, r
 def select(
     spec: ForgetSpec, models: Sequence[Artifact], data: Data, reserved: Reserve, store: Store, device: torch.device
 ) -> ForgetSpec:
-    """The ids that the models' answers name, from the store or found now."""
+    """Return the spec as ids, from the store or ranked now by the models' predictions or features."""
 
-    def make(_: Slot) -> Made:
+    def make(_: SnapshotFolder) -> Contents:
         if spec.needs_early_models:
-            said = [cached_predictions(model, data.train, reserved.base, store, device) for model in models]
-            ids = by_hardness(spec, hardness([one.true_log_prob for one in said]), reserved)
+            predictions = [cached_predictions(model, data.train, reserved.base, store, device) for model in models]
+            ids = by_hardness(spec, hardness([p.true_log_prob for p in predictions]), reserved)
         else:
-            ids = by_features(spec, _features(models[0], data, device), data.train.labels, reserved)
+            model = load_model(models[0], device)
+            features = eval_features(model, data.train, np.arange(len(data.train)), device).double().numpy()
+            ids = by_features(spec, features, data.train.labels, reserved)
         about = {"data_name": data.name, "model": models[0].key, "examples": len(ids)}
-        return Made({"ids": {"ids": torch.from_numpy(np.sort(ids))}}, about)
+        return Contents({"ids": {"ids": torch.from_numpy(np.sort(ids))}}, about)
 
-    return ids_in(store.make("selection", selection_inputs(spec, models, data, reserved), make))
+    return resolved_ids(store.make("selection", selection_inputs(spec, models, data, reserved), make))
 
 
-def ids_in(artifact: Artifact) -> ForgetSpec:
-    """The request that a selection became."""
+def resolved_ids(artifact: Artifact) -> ForgetSpec:
+    """Return the spec of ids that an artifact holds."""
     return ForgetSpec.of_ids(artifact.tensors("ids")["ids"].numpy())
 
 
@@ -92,20 +87,18 @@ def resolve(
     about: Mapping[str, Any],
     watch: Callbacks | None = None,
 ) -> ForgetSpec:
-    """A request as ids, wherever models must answer it; those that are not in the store are trained first.
+    """Return a spec that `make_splits` accepts; models it needs come from the store or are trained now.
 
-    `about` is what their manifests remember.
-
-    `base` is how the base model is trained, from the seed of the split; or one that was trained elsewhere, which can
-    give features, but has no recipe to train others by.
+    `base` is the training of the base model with the split's seed. It may be a model trained elsewhere: that has
+    features, but no recipe for the early models of `hard` and `easy`. `about` is written to manifests.
     """
     if not spec.needs_model:
         return spec
     if isinstance(base, Artifact):
         if spec.needs_early_models:
             raise SplitError(
-                f"{spec.kind}: is answered by models trained like the base for a short while, and the base was not "
-                f"trained by regun; name the examples with ids:FILE."
+                f"{spec.text} needs models trained like the base, and regun did not train the base; name "
+                f"the examples with ids:FILE."
             )
         return select(spec, [base], data, reserved, store, device)
     trainings = early_trainings(base) if spec.needs_early_models else [base]
@@ -115,8 +108,3 @@ def resolve(
         for one in trainings
     ]
     return select(spec, models, data, reserved, store, device)
-
-
-def _features(model: Artifact, data: Data, device: torch.device) -> FloatArray:
-    found = eval_features(load_model(model, device), data.train, np.arange(len(data.train)), device)
-    return found.double().numpy()

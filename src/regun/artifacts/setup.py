@@ -1,4 +1,4 @@
-"""What a run is about, from text: data, model, recipe, input pipeline, split, request, budget."""
+"""Data, model, recipe, input pipeline and split of a run, from text or from a stored model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,22 +22,25 @@ from regun.training.recipes import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a run is about, checked but not yet loaded; `preset` is the input pipeline that models are trained with."""
+    """Data, model, recipe and split of a run, checked but not yet loaded; models train with the input `pipeline`."""
 
     data: DataSpec
     model: ModelSpec
     recipe: Recipe
-    preset: str
+    pipeline: str
     split_seed: int = 0
     heldout: float = 0.1
     val: float = 0.1
     stratified: bool = False
-    unlearn_preset: str | None = None
-    """The input pipeline to unlearn with; None for the one that goes with `preset`."""
+    unlearn_pipeline: str | None = None
+    """The input pipeline to unlearn with; None for the one that belongs to `pipeline`."""
 
     @classmethod
-    def of(cls, artifact: Artifact, *, data_dir: str | None = None, augment: str | None = None) -> "Setup":
-        """What a stored model is about, from its manifest; the data may lie elsewhere now, `augment` unlearns."""
+    def of(cls, artifact: Artifact, *, data_dir: str | None = None, pipeline: str | None = None) -> "Setup":
+        """Return the setup of a stored model from its manifest.
+
+        `data_dir` is where the data are now; `pipeline` is the input pipeline to unlearn with.
+        """
         about = artifact.info
         name = trusted_name(about["data_name"], None, artifact.trusted, "--data")
         settings = {k: v for k, v in about["data_settings"].items() if k not in ("download", "cache")}
@@ -46,78 +49,80 @@ class Setup:
             data=DataSpec.read(name, settings).below(data_dir),
             model=model_of(artifact),
             recipe=bind(Recipe, recipe, "recipe") if recipe else Recipe(),
-            preset=about["preset"],
+            pipeline=about["pipeline"],
             split_seed=about["split_seed"],
             heldout=about["heldout"],
             val=about["val"],
             stratified=about["stratified"],
-            unlearn_preset=augment or about.get("unlearn_preset"),
+            unlearn_pipeline=pipeline or about.get("unlearn_pipeline"),
         )
 
-    def seen_by(self, method: Method, data: Data) -> Data:
-        """The data as a method sees them: one that trains from scratch as the base did, others without the strong
-        augmentation that the paper trains with."""
+    def data_for(self, method: Method, data: Data) -> Data:
+        """Return the data with the method's input pipeline.
+
+        A method that trains from scratch uses the base's, others one without the paper's strong augmentation.
+        """
         if method.from_scratch:
             return data
-        return with_pipeline(data, self.unlearn_preset or unlearning_preset(self.preset))
+        return with_pipeline(data, self.unlearn_pipeline or unlearning_pipeline(self.pipeline))
 
     def about(self) -> dict[str, Any]:
-        """What a manifest should remember of it, so that the same data and split can be loaded again."""
+        """Return what a manifest must hold so that `of` can load the same data and split again."""
         return {
             "data_name": self.data.name,
             "data_settings": self.data.to_json(),
-            "preset": self.preset,
+            "pipeline": self.pipeline,
             "split_seed": self.split_seed,
             "heldout": self.heldout,
             "val": self.val,
             "stratified": self.stratified,
-            "unlearn_preset": self.unlearn_preset,
+            "unlearn_pipeline": self.unlearn_pipeline,
         }
 
     def load(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[Data, Reserve]:
-        """The data, and what is set aside of them."""
-        data = load_data(self.data, self.preset, on_progress)
-        kept = reserve(
+        """Return the data and the examples set aside."""
+        data = load_data(self.data, self.pipeline, on_progress)
+        reserved = reserve(
             data.train.labels, self.split_seed, heldout=self.heldout, val=self.val, stratified=self.stratified
         )
-        return data, kept
+        return data, reserved
 
 
-def unlearning_preset(trained_with: str) -> str:
-    """The input pipeline for unlearning from a model that was trained with this one."""
-    preset = PIPELINES.get(trained_with)
-    return preset.unlearn_with if preset and preset.unlearn_with else trained_with
+def unlearning_pipeline(trained_with: str) -> str:
+    """Return the input pipeline to unlearn with, for a model that was trained with this one."""
+    pipeline = PIPELINES.get(trained_with)
+    return pipeline.unlearn_with if pipeline and pipeline.unlearn_with else trained_with
 
 
 def default_model(data: str) -> str:
-    """The model of a data set unless one is named."""
+    """Return the default model of a data set."""
     return _data_set(data).model
 
 
 def default_recipe(model: str) -> str:
-    """The recipe of a model unless one is named."""
-    return _goes_with(model).recipe
+    """Return the default recipe of a model."""
+    return _model_defaults(model).recipe
 
 
 def family_of(model: str) -> str:
-    """Whose settings of the paper a model takes: those for ResNets or those for transformers."""
-    return _goes_with(model).family
+    """Return which of the paper's settings apply to a model: those of `resnet` or `swin`."""
+    return _model_defaults(model).family
 
 
-def default_preset(model: str, data: str) -> str:
-    """The input pipeline a model and data set are used with unless one is named."""
-    return _data_set(data).augment or _goes_with(model).augment
+def default_pipeline(model: str, data: str) -> str:
+    """Return the default input pipeline of a model and data set."""
+    return _data_set(data).augment or _model_defaults(model).augment
 
 
 def checked_model(name: str, values: Mapping[str, Any]) -> ModelSpec:
-    """The model's definition; complains about anything wrong in it."""
+    """Return the model's definition, after checking all its settings."""
     spec = ModelSpec(name, values)
     spec.describe()
     return spec
 
 
 def read_data(text: str, data_dir: str | None = None, folder: Path | str | None = None) -> DataSpec:
-    """`name,key=value,...`; `data_dir` is where data sets have their files, `folder` where `file.py:function` is."""
+    """Parse `name,key=value,...`; `data_dir` holds the data sets' files, `folder` the file of `file.py:function`."""
     name, values = parse_spec(text)
     if data_dir is not None and takes_root(name, folder):
         values = {"root": data_dir, **values}
@@ -125,7 +130,7 @@ def read_data(text: str, data_dir: str | None = None, folder: Path | str | None 
 
 
 def read_budget(text: str) -> Budget:
-    """`steps=N` or `samples=N`."""
+    """Parse `steps=N` or `samples=N`."""
     name, _, number = text.partition("=")
     if name not in ("steps", "samples") or not number.isdecimal() or len(number) > 18:
         raise SettingsError([f"budget is {text[:40]!r}; give steps=N or samples=N with a whole number N."])
@@ -133,15 +138,15 @@ def read_budget(text: str) -> Budget:
 
 
 def _data_set(name: str) -> DataSet:
-    """Its record; what is wrong with a name that has none is said where the data set is read."""
+    """Return its record; an unknown name is reported where the data set is read."""
     try:
         return data_set(name)
     except SettingsError:
         return DATA_SETS["folder"]
 
 
-def _goes_with(model: str) -> Defaults:
-    """What goes with a model; what is wrong with a name that has nothing is said where the model is read."""
+def _model_defaults(model: str) -> Defaults:
+    """Return a model's defaults; an unknown name is reported where the model is read."""
     try:
         return defaults_of(model)
     except RegunError:

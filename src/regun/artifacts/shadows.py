@@ -1,8 +1,8 @@
-"""U-LiRA: the strongest audit of an unlearning method, for those who can afford shadow runs.
+"""U-LiRA: the strongest audit of an unlearning method, at the cost of many shadow runs.
 
-Shadow models are trained like the base and unlearned exactly as the target was (method, settings, budget, kept epoch,
-reference, size of the forget set), and the target is scored by the likelihood of its answers in the two worlds "trained
-on and then unlearned" and "never trained on".
+Shadow models are trained like the base and unlearned as the target was: method, settings, budget, kept epoch,
+reference, size of the forget set. The score of an example is the likelihood ratio of the target's prediction under
+"trained on and then unlearned" against "never trained on".
 """
 
 from collections.abc import Iterator
@@ -42,21 +42,21 @@ def audit_by_shadows(
     seed: int = 0,
     watch: Callbacks | None = None,
 ) -> AttackResult:
-    """U-LiRA of the forget set against validation, from `shadows` trainings and as many unlearning runs.
+    """Return U-LiRA of the forget set against validation, from `shadows` trainings and as many unlearning runs.
 
-    `run` is the target's own unlearning, `data` are seen as the base saw them. The candidates are the forgotten
+    `run` is the target's unlearning; `data` have the input pipeline of the base. The candidates are the forgotten
     examples and as many validation examples (all, if there are fewer). Every shadow model trains on the retain set and
-    as many candidates as were forgotten, and then unlearns those; over the runs each candidate takes its turns.
+    as many candidates as were forgotten, and then unlearns those.
     """
     candidates = _candidates(run.splits, seed)
     inside, outside = (np.full((shadows, len(candidates)), np.nan) for _ in range(2))
-    for number, chosen in enumerate(_turns(len(candidates), len(run.splits.forget), shadows, seed)):
+    for number, chosen in enumerate(_draws(len(candidates), len(run.splits.forget), shadows, seed)):
         shadow = _shadow(run, data, candidates, chosen, derive(seed, "shadow", number), store, device, watch)
         phi = cached_predictions(shadow, data.train, candidates, store, device).true_logit
         inside[number, chosen], outside[number, ~chosen] = phi[chosen], phi[~chosen]
-    said = cached_predictions(target, data.train, candidates, store, device)
-    scores = u_lira(said.true_logit, inside, outside, pooled=shadows < 64)
-    return _judged(target, run.splits, data, candidates, scores, store, device, bootstrap, seed)
+    predictions = cached_predictions(target, data.train, candidates, store, device)
+    scores = u_lira(predictions.true_logit, inside, outside, pooled=shadows < 64)
+    return _attack_result(target, run.splits, data, candidates, scores, store, device, bootstrap, seed)
 
 
 def _candidates(splits: Splits, seed: int) -> Indices:
@@ -66,18 +66,18 @@ def _candidates(splits: Splits, seed: int) -> Indices:
     return np.sort(np.concatenate([splits.forget, unseen]))
 
 
-def _turns(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:
-    """Which candidates each run forgets: always `forgotten` of them, and each candidate stays out equally often.
+def _draws(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:
+    """Yield the candidates that each run forgets: always `forgotten` of them, each left out equally often.
 
-    In every round, runs leave out one part after the other of a freshly drawn order, so that after a round each
-    candidate has been out once (twice where the last part wraps around).
+    In every round, runs leave out one part after the other of a newly drawn order, so that after a round each
+    candidate was left out once (twice where the last part wraps around).
     """
     out = count - forgotten
     rounds = -(-count // out)
     if shadows < 2 * rounds or min(forgotten, out) < 1:
         raise AuditError(
-            f"U-LiRA was asked for {shadows} shadow runs; with {forgotten} forgotten and {out} validation examples "
-            f"each must be left out twice, which takes at least {2 * rounds}."
+            f"{shadows} shadow runs are too few for {forgotten} forgotten and {out} validation examples; each must be "
+            f"left out twice, so give at least {2 * rounds}."
         )
     for number in range(shadows):
         order = torch.randperm(count, generator=generator(seed, "shadow turns", number // rounds)).numpy()
@@ -97,17 +97,17 @@ def _shadow(
     device: torch.device,
     watch: Callbacks | None,
 ) -> Artifact:
-    """Train on retain and the chosen candidates, then unlearn these exactly as the target was unlearned."""
+    """Train on retain and the chosen candidates, then unlearn these as the target was unlearned."""
     forget, unseen = candidates[chosen], candidates[~chosen]
     training = Training.of(run.base, data, trained_on=np.union1d(run.splits.retain, forget), seed=seed)
     about = Setup.of(run.base).about()
     base = train_model(training, store, device, about={**about, "role": "shadow"}, watch=watch)
     splits = Splits(run.splits.retain, forget, run.splits.heldout, unseen, run.splits.total)
-    again = replace(run, base=base, splits=splits, seed=seed)
-    return unlearn_model(again, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
+    shadow_run = replace(run, base=base, splits=splits, seed=seed)
+    return unlearn_model(shadow_run, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
 
 
-def _judged(
+def _attack_result(
     target: Artifact,
     splits: Splits,
     data: Data,
@@ -125,6 +125,6 @@ def _judged(
         return by_index[evidence.target.indices]
 
     parts = {"forget": splits.forget, "val": np.setdiff1d(candidates, splits.forget)}
-    signals = {name: cached_predictions(target, data.train, part, store, device) for name, part in parts.items()}
-    found = evaluate(signals, attacks=[u_lira_score], bootstrap=bootstrap, seed=seed, floor=False)
-    return next(iter(found.attacks.values()))
+    predictions = {name: cached_predictions(target, data.train, part, store, device) for name, part in parts.items()}
+    evaluation = evaluate(predictions, attacks=[u_lira_score], bootstrap=bootstrap, seed=seed, floor=False)
+    return next(iter(evaluation.attacks.values()))

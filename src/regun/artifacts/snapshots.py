@@ -16,8 +16,8 @@ from regun.training.fit import Snapshot
 SNAPSHOT_FILES = re.compile(rf"snapshot\.json|\.regun-[0-9a-f]{{16}}|[0-9a-f]{{16}}\.safetensors|{UNFINISHED}")
 
 
-class Slot:
-    """Where one unfinished run keeps its latest snapshot; a `train.Checkpoint`."""
+class SnapshotFolder:
+    """Keeps the latest snapshot of one unfinished run; a `training.fit.Checkpoint`."""
 
     def __init__(self, folder: Path, every_seconds: float) -> None:
         self.folder, self.every_seconds = folder, every_seconds
@@ -30,11 +30,11 @@ class Slot:
         pointer = self.folder / "snapshot.json"
         if not os.path.lexists(pointer):
             return None
-        found = read_sealed(pointer)
-        name = str(found.get("file"))
-        if not is_file_entry(name, found) or "meta" not in found:
-            raise StoreError(f"{pointer} is damaged; it was not loaded. Delete {self.folder} to begin anew.")
-        return Snapshot(read_tensors(self.folder / name, found), found["meta"])
+        entry = read_sealed(pointer)
+        name = str(entry.get("file"))
+        if not is_file_entry(name, entry) or "meta" not in entry:
+            raise StoreError(f"{pointer} is damaged; it was not loaded. Delete {self.folder} to start over.")
+        return Snapshot(read_tensors(self.folder / name, entry), entry["meta"])
 
     def save(self, snapshot: Snapshot) -> None:
         """Write the tensors under a new name, then point to them: a kill leaves the old snapshot or the new one."""

@@ -3,7 +3,7 @@
 <root>/.regun-store                                            marks the directory as a store
 <root>/artifacts/<kind>/<key>/manifest.json, *.safetensors     finished, immutable
 <root>/.regun-partial/<key>/                                   snapshots of unfinished runs
-<root>/.regun-locks/<key>.lock, <root>/.regun-tmp/             who is writing, and what
+<root>/.regun-locks/<key>.lock, <root>/.regun-tmp/             what is being written
 """
 
 import os
@@ -22,29 +22,29 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from regun import files
-from regun.artifacts.artifact import FORMAT, TENSORS, Artifact, Made, machine, read_manifest, versions
-from regun.artifacts.snapshots import SNAPSHOT_FILES, Slot
+from regun.artifacts.artifact import FORMAT, TENSORS, Artifact, Contents, machine, read_manifest, versions
+from regun.artifacts.snapshots import SNAPSHOT_FILES, SnapshotFolder
 from regun.artifacts.weights import UNFINISHED, check_file, write_tensors
 from regun.errors import StoreError
 from regun.hashing import digest
 
 KINDS = ("model", "signals", "floor", "evaluation", "relearned", "selection", "out_model", "score", "tuning")
 MARKER = ".regun-store"
-MARKER_TEXT = b"This directory is a store of regun, who made all that is in it and may clean it up.\n"
+MARKER_TEXT = b"This directory is a store of regun. regun made everything in it and may clean it up.\n"
 PARTIAL, LOCKS, TMP = ".regun-partial", ".regun-locks", ".regun-tmp"
 
 _KEY = re.compile("[0-9a-f]{64}")
-_ARTEFACT_FILES = re.compile(rf"manifest\.json|{TENSORS.pattern}|{UNFINISHED}", re.ASCII)
+_ARTIFACT_FILES = re.compile(rf"manifest\.json|{TENSORS.pattern}|{UNFINISHED}", re.ASCII)
 _LEFTOVERS = {
-    TMP: (re.compile(rf"({_KEY.pattern})\.[a-z0-9_]{{8}}"), _ARTEFACT_FILES),
+    TMP: (re.compile(rf"({_KEY.pattern})\.[a-z0-9_]{{8}}"), _ARTIFACT_FILES),
     PARTIAL: (re.compile(f"({_KEY.pattern})"), SNAPSHOT_FILES),
 }
-"""How folders are called that `gc` may remove, and the only files that may be in them."""
+"""Names of folders that `gc` may remove, and of the only files that they may hold."""
 
 
 @dataclass
-class Findings:
-    """What `verify` or `gc` found."""
+class StoreReport:
+    """Result of `verify` or `gc`."""
 
     checked: int = 0
     problems: list[str] = field(default_factory=list[str])
@@ -53,13 +53,13 @@ class Findings:
 
 
 class Store:
-    """A directory of artifacts named by their content; a directory that holds anything else is refused.
+    """A directory of artifacts named by their content. The directory must be empty, new, or a store already.
 
-    `trusted` names code of the user's (`file.py:function`) that models of the store may be built with, `on_damage`
-    hears of damaged artifacts that are left out of a list.
+    `trusted` names the user's code (`file.py:function`) that models of the store may be built with. `on_damage` is
+    called for each damaged artifact that a list leaves out.
 
     >>> store = Store(tmp_path)                                         # doctest: +SKIP
-    >>> made = store.make("model", inputs, lambda checkpoint: Made(...))  # doctest: +SKIP
+    >>> artifact = store.make("model", inputs, lambda checkpoint: Made(...))  # doctest: +SKIP
     """
 
     def __init__(
@@ -76,29 +76,26 @@ class Store:
         try:
             self.root = Path(root).expanduser().resolve()
             _open_root(self.root)
-        except (OSError, RuntimeError, ValueError) as fault:  # a loop of links, a name that no system takes
-            why = files.reason(fault) if isinstance(fault, OSError) else fault
+        except OSError as fault:
             raise StoreError(
-                f"cannot use {_short(root)} as a store ({why}); name a new or empty directory that you may write to."
+                f"cannot use {root} as a store ({files.reason(fault)}); name a new or empty directory that you may "
+                f"write to."
             ) from None
 
     @classmethod
     def existing(cls, root: str | Path, **options: Any) -> "Store":
-        """The store at `root`, opened with `options`; to look into one is not to make one."""
-        there = False
-        with suppress(OSError, RuntimeError, ValueError):
-            there = (Path(root).expanduser() / MARKER).is_file()
-        if not there:
-            raise StoreError(f"there is no store at {_short(root)}; name one with --store, or train a model first.")
+        """Return the store at `root`, opened with `options`; raise if there is none."""
+        if not (Path(root).expanduser() / MARKER).is_file():
+            raise StoreError(f"there is no store at {root}; name one with --store, or train a model first.")
         return cls(root, **options)
 
     @staticmethod
     def key(kind: str, inputs: Mapping[str, Any]) -> str:
-        """The name of the artifact that these inputs make."""
+        """Return the key of the artifact that these inputs make."""
         return digest({"format": FORMAT, "kind": kind, "inputs": inputs})
 
     def path(self, kind: str, key: str) -> Path:
-        if kind not in KINDS or not isinstance(key, str) or not _KEY.fullmatch(key):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if kind not in KINDS or not _KEY.fullmatch(str(key)):  # a manifest may name anything
             raise StoreError(f"{str(key)[:80]!r} is not the key of a {str(kind)[:20]}; keys are 64 digits 0 to f.")
         return self.root / "artifacts" / kind / key
 
@@ -110,49 +107,47 @@ class Store:
             return False
 
     def load(self, kind: str, key: str) -> Artifact:
-        """The finished artifact of this key; refuses a damaged manifest or a name that does not fit its content."""
+        """Return the finished artifact of this key; raise if its manifest is damaged or does not match the key."""
         path = self.path(kind, key)
         if not os.path.lexists(path):
-            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; {self._see()}")
+            raise StoreError(f"the store {self.root} has no {kind} {key[:12]}; {self._hint()}")
         if path.is_symlink():
             raise StoreError(f"{path} is a symbolic link, which regun does not follow; delete it.")
-        manifest, named = read_manifest(path / "manifest.json"), ""
-        with suppress(UnicodeEncodeError):  # half a letter has no digest
-            named = self.key(kind, manifest["inputs"])
-        if not manifest["key"] == named == key:
+        manifest = read_manifest(path / "manifest.json")
+        if not manifest["key"] == self.key(kind, manifest["inputs"]) == key:
             raise StoreError(f"{path / 'manifest.json'} describes another artifact than its name; delete {path}.")
         return Artifact(path, manifest, self.trusted)
 
     def find(self, prefix: str, kind: str | None = None) -> Artifact:
-        """The one artifact whose key starts with `prefix`."""
+        """Return the one artifact whose key starts with `prefix`."""
         hits = [(k, key) for k, key in self._entries(*([kind] if kind else KINDS)) if key.startswith(prefix)]
         if len(hits) != 1:
             what = f"{kind or 'artifact'} whose key starts with {prefix[:64]!r}"
             raise StoreError(
-                f"the store {self.root} has {len(hits)} {what}; {self._see()}" + (" Give more digits." if hits else "")
+                f"the store {self.root} has {len(hits)} {what}; {self._hint()}" + (" Give more digits." if hits else "")
             )
         return self.load(*hits[0])
 
-    def _see(self) -> str:
-        return f"`regun store list --store {shlex.quote(str(self.root))}` shows what it has."
+    def _hint(self) -> str:
+        return f"`regun store list --store {shlex.quote(str(self.root))}` lists its content."
 
-    def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[["Slot"], Made]) -> Artifact:
-        """The artifact of these inputs: loaded if it is there, otherwise made once, under a lock, and saved whole."""
+    def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[[SnapshotFolder], Contents]) -> Artifact:
+        """Return the artifact of these inputs, loaded or made now: once, under a lock, saved atomically."""
         key = self.key(kind, inputs)
         if self.has(kind, key):
             return self.load(kind, key)
         with self.lock(key):
             if not self.has(kind, key):
-                slot = Slot(self.root / PARTIAL / key, self.snapshot_seconds)
-                self._write(kind, key, inputs, maker(slot))
-                slot.clear()
+                snapshots = SnapshotFolder(self.root / PARTIAL / key, self.snapshot_seconds)
+                self._write(kind, key, inputs, maker(snapshots))
+                snapshots.clear()
         return self.load(kind, key)
 
     @contextmanager
     def lock(self, key: str, *, wait: bool = True) -> Generator[None]:
-        """Hold the right to write `key`; waits for another process (or raises `Timeout`), and ends with this one.
+        """Hold the lock of `key`; waits for another process, or raises `Timeout`. A killed process releases it.
 
-        The lock file is removed while it is held: who waits for it sees that it is gone and takes a new one.
+        The lock file is removed while it is held; a waiting process notices that and takes a new one.
         """
         path = self.root / LOCKS / f"{key}.lock"
         try:
@@ -170,67 +165,67 @@ class Store:
                     path.unlink()
 
     def artifacts(self, *kinds: str) -> list[Artifact]:
-        """Every finished artifact (of these kinds), oldest first; `on_damage` hears of those that are damaged."""
-        found: list[Artifact] = []
+        """Return every finished artifact (of these kinds), oldest first; damaged ones go to `on_damage`."""
+        artifacts: list[Artifact] = []
         for kind, key in self._entries(*(kinds or KINDS)):
             try:
-                found.append(self.load(kind, key))
+                artifacts.append(self.load(kind, key))
             except StoreError as fault:
                 self.on_damage(str(fault))
-        return sorted(found, key=lambda a: a.manifest["created"])
+        return sorted(artifacts, key=lambda a: a.manifest["created"])
 
-    def verify(self, *, quick: bool = False) -> Findings:
-        """Report what is damaged, from every byte or, if `quick`, from manifests and sizes; changes nothing."""
-        findings = Findings()
+    def verify(self, *, quick: bool = False) -> StoreReport:
+        """Report damage, from every byte or, if `quick`, from manifests and sizes; change nothing."""
+        report = StoreReport()
         for kind, key in self._entries(*KINDS):
-            findings.checked += 1
+            report.checked += 1
             try:
                 artifact = self.load(kind, key)
                 for name, expected in artifact.manifest["files"].items():
                     check_file(artifact.path / name, expected, quick=quick)
             except StoreError as fault:
-                findings.problems.append(str(fault))
-        return findings
+                report.problems.append(str(fault))
+        return report
 
-    def gc(self, *, dry_run: bool = False, partial_days: float | None = None) -> Findings:
-        """Remove what no run will use: temporary files, snapshots of finished runs, snapshots older than some days.
+    def gc(self, *, dry_run: bool = False, partial_days: float | None = None) -> StoreReport:
+        """Remove what no run will use: temporary files, snapshots of finished runs, and old snapshots.
 
-        Only what regun made is removed: folders with its names that hold nothing but files with its names.
+        Only folders with names that regun uses are removed, and only if they hold nothing but its files.
         """
-        findings = Findings()
+        report = StoreReport()
         for path in [*self._inside(TMP), *self._inside(PARTIAL)]:
-            findings.checked += 1
+            report.checked += 1
             place = path.parent.name
             named = _LEFTOVERS[place][0].fullmatch(path.name)
             if not named:
-                findings.problems.append(f"{path} was not made by regun; left alone.")
+                report.problems.append(f"{path} was not made by regun; left alone.")
             elif place == TMP or self._finished(named[1]) or _older(path, partial_days):
-                self._collect(path, named[1], findings, dry_run)
+                self._collect(path, named[1], report, dry_run)
         for path in self._inside(LOCKS):
             key = path.name.removesuffix(".lock")
             if not dry_run and _KEY.fullmatch(key):
                 with suppress(Timeout, StoreError), self.lock(key, wait=False):
-                    pass  # left by a process that was killed: taking it removes it
-        return findings
+                    pass  # a killed process left it; taking it removes it
+        return report
 
-    def _collect(self, path: Path, key: str, findings: Findings, dry_run: bool) -> None:
+    def _collect(self, path: Path, key: str, report: StoreReport, dry_run: bool) -> None:
         try:
             with self.lock(key, wait=False):
-                findings.freed += files.remove_folder(path, _LEFTOVERS[path.parent.name][1], dry_run=dry_run)
-            findings.removed.append(str(path))
+                report.freed += files.remove_folder(path, _LEFTOVERS[path.parent.name][1], dry_run=dry_run)
+            report.removed.append(str(path))
         except Timeout:
-            findings.problems.append(f"{path} is in use by another process; left alone.")
-        except FileNotFoundError:  # its run has ended meanwhile and cleaned up itself
+            report.problems.append(f"{path} is in use by another process; left alone.")
+        except FileNotFoundError:  # its run has ended meanwhile and cleaned up
             return
         except (OSError, StoreError) as fault:
             why = files.reason(fault) if isinstance(fault, OSError) else str(fault).rstrip(".")
-            findings.problems.append(f"{path} cannot be removed ({why}); left alone.")
+            report.problems.append(f"{path} cannot be removed ({why}); left alone.")
 
     def _finished(self, key: str) -> bool:
         return any(self.has(kind, key) for kind in KINDS)
 
     def _entries(self, *kinds: str) -> list[tuple[str, str]]:
-        """Kind and key of every artifact, damaged or not."""
+        """Return kind and key of every artifact, damaged or not."""
         return [
             (kind, path.name)
             for kind in kinds
@@ -246,41 +241,41 @@ class Store:
         except OSError as fault:
             raise StoreError(f"cannot read {self.root / place}: {files.reason(fault)}.") from None
 
-    def _write(self, kind: str, key: str, inputs: Mapping[str, Any], made: Made) -> None:
+    def _write(self, kind: str, key: str, inputs: Mapping[str, Any], contents: Contents) -> None:
         try:
             (self.root / TMP).mkdir(exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=self.root / TMP))
             try:
                 written = {
                     f"{g}.safetensors": write_tensors(temporary / f"{g}.safetensors", t)
-                    for g, t in made.tensors.items()
+                    for g, t in contents.tensors.items()
                 }
                 manifest = {
                     "format": FORMAT, "kind": kind, "key": key, "inputs": inputs, "files": written,
-                    "info": made.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
+                    "info": contents.info, "created": datetime.now(UTC).isoformat(), "versions": versions(),
                     "machine": machine(),
                 }  # fmt: skip
                 files.write_new(temporary / "manifest.json", files.sealed(manifest))
-                self._settle(temporary, kind, key)
+                self._publish(temporary, kind, key)
             finally:
                 with suppress(OSError):
-                    files.remove_folder(temporary, _ARTEFACT_FILES)
+                    files.remove_folder(temporary, _ARTIFACT_FILES)
         except OSError as fault:
             raise StoreError(
                 f"cannot write to the store {self.root}: {files.reason(fault)}. Nothing was kept."
             ) from None
-        except (TypeError, ValueError, RecursionError) as fault:
+        except (TypeError, ValueError) as fault:
             raise StoreError(
-                f"the {kind} {key[:12]} cannot be described in JSON: {fault}. Nothing was kept; give plain and finite "
-                f"values."
+                f"the {kind} {key[:12]} cannot be written as JSON: {fault}. Nothing was kept; give finite numbers, "
+                f"text, lists and dicts."
             ) from None
 
-    def _settle(self, temporary: Path, kind: str, key: str) -> None:
-        """Give a finished folder its place; where locks do not work and another was quicker, that one stays."""
+    def _publish(self, temporary: Path, kind: str, key: str) -> None:
+        """Move a finished folder to its place; if another process was faster (no working locks), keep its result."""
         target = self.path(kind, key)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir() and not self.has(kind, key):  # it has lost its manifest
-            files.remove_folder(target, _ARTEFACT_FILES)
+            files.remove_folder(target, _ARTIFACT_FILES)
         try:
             os.replace(temporary, target)
         except OSError:
@@ -290,12 +285,12 @@ class Store:
 
 
 def _open_root(root: Path) -> None:
-    """Make a new store, or make sure that this is one: nothing is ever written among files of others."""
+    """Make a new store, or check that this is one: nothing is ever written among other files."""
     root.mkdir(parents=True, exist_ok=True)
     if not (root / MARKER).is_file():
-        strangers = [name for name in os.listdir(root) if not name.startswith(".regun-")]
-        if strangers:
-            raise OSError(f"it holds {strangers[0]!r} and is not a store of regun's")
+        others = [name for name in os.listdir(root) if not name.startswith(".regun-")]
+        if others:
+            raise OSError(f"it holds {others[0]!r} and is not a store of regun's")
         with suppress(FileExistsError):
             files.write_new(root / MARKER, MARKER_TEXT)
     for name in (MARKER, "artifacts", *(f"artifacts/{kind}" for kind in KINDS), PARTIAL, LOCKS, TMP):
@@ -305,7 +300,3 @@ def _open_root(root: Path) -> None:
 
 def _older(path: Path, days: float | None) -> bool:
     return days is not None and time.time() - path.lstat().st_mtime > days * 86400
-
-
-def _short(path: str | Path) -> str:
-    return str(path) if len(str(path)) < 300 else f"{str(path)[:100]}..."

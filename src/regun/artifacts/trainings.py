@@ -1,4 +1,4 @@
-"""Trained models as artifacts: what decides one, making it, taking one in from outside, and back again."""
+"""Trained models as artifacts: train, import, load, and lead back from an artifact to its training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.artifacts import Artifact, Made, Slot, Store, read_weights, state_digest
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, read_weights, state_digest
 from regun.data.examples import Data
 from regun.errors import DivergedError, StoreError
 from regun.hashing import code_digest, digest
@@ -41,9 +41,9 @@ class Training:
     def of(
         cls, artifact: Artifact, data: Data, *, trained_on: Indices | None = None, seed: int | None = None
     ) -> "Training":
-        """The training that made an artifact, or the same on other examples or from another seed.
+        """Return the training that made an artifact, or the same on other examples or from another seed.
 
-        `data` are those it was trained on, with its own augmentation.
+        `data` are those it was trained on, with the input pipeline of that training.
         """
         inputs = artifact.inputs
         if not {"recipe", "trained_on"} <= inputs.keys():
@@ -58,13 +58,13 @@ class Training:
         )
 
     def input_shape(self) -> ImageShape | None:
-        """Channels, height and width as the model sees them, after the input pipeline."""
+        """Return channels, height and width as the model sees them, after the input pipeline."""
         return input_shape(self.data, self.trained_on)
 
     def inputs(self, device: torch.device) -> dict[str, Any]:
         recipe = replace(self.recipe, precision=resolve_precision(self.recipe.precision, device))
         return {
-            **_kind(self.data, self.model, self.input_shape()),
+            **_model_inputs(self.data, self.model, self.input_shape()),
             "inputs": self.data.train.describe_inputs(),
             "trained_on": digest(np.sort(self.trained_on)),
             "recipe": to_json(recipe),
@@ -77,17 +77,18 @@ class Training:
 def train_model(
     training: Training, store: Store, device: torch.device, *, about: Mapping[str, Any], watch: Callbacks | None = None
 ) -> Artifact:
-    """The trained model of `training`, from the store or trained now; a killed run goes on at its last snapshot.
+    """Return the model of `training`, from the store or trained now; a killed run resumes from its last snapshot.
 
-    All randomness comes from the artifact's own inputs, so a model is the same whatever was trained before it.
+    `about` is written to the manifest. All randomness follows from `training.inputs()`, so a model does not depend
+    on what was trained before it.
     """
     inputs = training.inputs(device)
     key = rng_key(inputs)
     watch, data = watch or Callbacks(), training.data.train
     trained_on = np.sort(training.trained_on)
 
-    def make(slot: Slot) -> Made:
-        saved = slot.load()
+    def make(snapshots: SnapshotFolder) -> Contents:
+        saved = snapshots.load()
         if saved is not None:
             watch.on_resume(saved.meta["epoch"], saved.meta["step"])
         fresh = build_model(training.model, data.num_classes, training.input_shape(), derive(key, "init"))
@@ -100,12 +101,12 @@ def train_model(
             on_progress=watch.on_progress,
             budget=training.budget,
         )
-        fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=slot)
+        fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=snapshots)
         if fitted.diverged:
             raise DivergedError(f"training stopped: {fitted.diverged}. Lower the learning rate. Nothing was saved.")
         count = sum(p.numel() for p in job.model.parameters())
         more = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost), "parameters": count}
-        return _made(job.model.state_dict(), training.data, trained_on, {**about, **more})
+        return _contents(job.model.state_dict(), training.data, trained_on, {**about, **more})
 
     return store.make("model", inputs, make)
 
@@ -113,7 +114,7 @@ def train_model(
 def import_model(
     path: Path, data: Data, trained_on: Indices, model: ModelSpec, store: Store, *, about: Mapping[str, Any]
 ) -> Artifact:
-    """A model trained elsewhere, from its safetensors file; that it was trained on `trained_on` is the user's word."""
+    """Store a model trained elsewhere, from its safetensors file; the user vouches for `trained_on`."""
     state = read_weights(path)
     fresh = build_model(model, data.train.num_classes, input_shape(data, trained_on), 0)
     problems = misfits(state, fresh.state_dict())
@@ -131,47 +132,47 @@ def import_state(
     *,
     about: Mapping[str, Any],
 ) -> Artifact:
-    """Weights from outside as an artifact, named by their own digest."""
+    """Store weights from elsewhere as an artifact, named by their digest."""
     broken = first_not_finite(state)
     if broken is not None:
-        raise StoreError(f"the weights hold NaN or infinity, first in {broken!r}; give a model that works.")
+        raise StoreError(f"the weights hold NaN or infinity, first in {broken!r}; give finite weights.")
     rows = np.sort(trained_on)
     inputs = {
-        **_kind(data, model, input_shape(data, trained_on)),
+        **_model_inputs(data, model, input_shape(data, trained_on)),
         "imported": state_digest(state),
         "trained_on": digest(rows),
     }
     count = sum(t.numel() for t in state.values())
     more: dict[str, Any] = {"role": "imported", "epochs": [], "cost": vars(Cost()), "parameters": count}
-    return store.make("model", inputs, lambda _: _made(state, data, rows, {**about, **more}))
+    return store.make("model", inputs, lambda _: _contents(state, data, rows, {**about, **more}))
 
 
 def input_shape(data: Data, rows: Indices) -> ImageShape | None:
-    """Channels, height and width of an example as models see it; None for what is not an image."""
+    """Return channels, height and width of an example as models see it; None if it is not an image."""
     x = data.train.fetch(rows[:1]).x
     return (int(x.shape[1]), int(x.shape[2]), int(x.shape[3])) if isinstance(x, Tensor) and x.ndim == 4 else None
 
 
 def model_of(artifact: Artifact) -> ModelSpec:
-    """The definition of a stored model; code of a user's is run only if the user has named the same code too."""
-    made = artifact.inputs["model"]
-    name = trusted_name(made["name"], made.get("file"), artifact.trusted, "--model")
-    return ModelSpec(name, made["settings"])
+    """Return the definition of a stored model; a user's code runs only if the user has named it too."""
+    model = artifact.inputs["model"]
+    name = trusted_name(model["name"], model.get("file"), artifact.trusted, "--model")
+    return ModelSpec(name, model["settings"])
 
 
 def build_like(artifact: Artifact, seed: int) -> nn.Module:
-    """A fresh model of the artifact's kind."""
+    """Return a model like the artifact's, with fresh weights."""
     size = artifact.inputs["image_size"]
     return build_model(model_of(artifact), artifact.inputs["num_classes"], tuple(size) if size else None, seed)
 
 
-def answers_by(artifact: Artifact) -> dict[str, Any]:
-    """What decides a model's answers: its weights, and the definition that they are the weights of."""
+def model_identity(artifact: Artifact) -> dict[str, Any]:
+    """Return what decides a model's predictions: its weights and its definition."""
     return {"weights": artifact.info["weights"], "model": artifact.inputs["model"]}
 
 
 def load_model(artifact: Artifact, device: torch.device | str = "cpu") -> nn.Module:
-    """The stored model, rebuilt and filled with its checked weights."""
+    """Return the stored model, rebuilt from its definition and its verified weights."""
     spec = model_of(artifact)
     if {**spec.describe(), "name": artifact.inputs["model"]["name"]} != artifact.inputs["model"]:
         raise StoreError(
@@ -184,18 +185,17 @@ def load_model(artifact: Artifact, device: torch.device | str = "cpu") -> nn.Mod
 
 
 def find_retrained(store: Store, base: Artifact, retain: Indices) -> list[Artifact]:
-    """Models trained like `base` but on the retain set alone; that of the base's own seed first, then by seed."""
-    free = {"trained_on", "seed"}
-    wanted = {**{k: v for k, v in base.inputs.items() if k not in free}, "trained_on": digest(np.sort(retain))}
-    found = [
+    """Return models trained like `base` but on the retain set alone; the one with the base's seed first."""
+    wanted = {**{k: v for k, v in base.inputs.items() if k != "seed"}, "trained_on": digest(np.sort(retain))}
+    retrained = [
         a
         for a in store.artifacts("model")
         if "seed" in a.inputs and {k: v for k, v in a.inputs.items() if k != "seed"} == wanted
     ]
-    return sorted(found, key=lambda a: (a.inputs["seed"] != base.inputs.get("seed"), a.inputs["seed"]))
+    return sorted(retrained, key=lambda a: (a.inputs["seed"] != base.inputs.get("seed"), a.inputs["seed"]))
 
 
-def _kind(data: Data, model: ModelSpec, shape: ImageShape | None) -> dict[str, Any]:
+def _model_inputs(data: Data, model: ModelSpec, shape: ImageShape | None) -> dict[str, Any]:
     return {
         "data": data.train.digest,
         "model": model.describe(),
@@ -204,10 +204,10 @@ def _kind(data: Data, model: ModelSpec, shape: ImageShape | None) -> dict[str, A
     }
 
 
-def _made(state: Mapping[str, Tensor], data: Data, trained_on: Indices, info: Mapping[str, Any]) -> Made:
+def _contents(state: Mapping[str, Tensor], data: Data, trained_on: Indices, info: Mapping[str, Any]) -> Contents:
     facts = {
         "data_name": data.name,
         "examples": len(trained_on),
         "weights": state_digest(state),
     }
-    return Made({"weights": state, "trained_on": {"indices": torch.from_numpy(trained_on)}}, {**info, **facts})
+    return Contents({"weights": state, "trained_on": {"indices": torch.from_numpy(trained_on)}}, {**info, **facts})

@@ -1,4 +1,4 @@
-"""Unlearned models: one run of a method on plain objects, and as artifacts that can be traced back to the run."""
+"""Unlearned models as artifacts: unlearn, and lead back from an artifact to its run."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regun.artifacts import Artifact, Made, Store, state_digest
-from regun.artifacts.trainings import answers_by, build_like, load_model
+from regun.artifacts import Artifact, Contents, Store, state_digest
+from regun.artifacts.trainings import build_like, load_model, model_identity
 from regun.data.examples import Data
 from regun.errors import SettingsError, StoreError
 from regun.hashing import digest
@@ -20,7 +20,7 @@ from regun.settings import bind
 from regun.splits import Splits
 from regun.training.job import Budget, Callbacks, Job, private_copy
 from regun.training.recipes import Recipe
-from regun.unlearning import tell, unlearn_job
+from regun.unlearning import log_warnings, unlearn_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Unlearning:
 
     @classmethod
     def of(cls, artifact: Artifact, data: Data, store: Store) -> "Unlearning":
-        """The run that made an artifact; `data` are those it saw, with the augmentation it was unlearned with."""
+        """Return the run that made an artifact; `data` are those it used, with its input pipeline."""
         inputs, info = artifact.inputs, artifact.info
         if "method" not in inputs:
             raise StoreError(f"{artifact.key[:12]} is not an unlearned model, so there is no run to repeat.")
@@ -81,7 +81,7 @@ class Unlearning:
             "recipe": self.base.inputs.get("recipe"),
             "budget": self.budget.to_json() if self.budget else None,
             "keep": [self.keep, self.criterion] if self.keep == "best" else [self.keep],
-            "reference": answers_by(self.teacher) if self.teacher else None,
+            "reference": model_identity(self.teacher) if self.teacher else None,
             "seed": self.seed,
         }
 
@@ -89,12 +89,12 @@ class Unlearning:
 def unlearn_model(
     run: Unlearning, store: Store, device: torch.device, *, about: Mapping[str, Any], watch: Callbacks | None = None
 ) -> Artifact:
-    """The unlearned model, from the store or made now, saved with where it came from."""
+    """Return the unlearned model, from the store or made now; `about` is written to its manifest."""
     base, splits, watch = run.base, run.splits, watch or Callbacks()
-    check_other_training_set(base, run.data, splits)
+    check_training_set(base, run.data, splits)
     inputs = run.inputs()
 
-    def make(_: object) -> Made:
+    def make(_: object) -> Contents:
         recipe = base.inputs.get("recipe")
         job = Job(
             model=private_copy(load_model(base, device), device),
@@ -110,7 +110,7 @@ def unlearn_model(
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
-        tell(outcome.warnings)
+        log_warnings(outcome.warnings)
         state = outcome.model.state_dict()
         info = {
             **about,
@@ -136,19 +136,19 @@ def unlearn_model(
         }
         indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}
         parts = {name: torch.from_numpy(part) for name, part in indices.items()}
-        return Made({"weights": state, "splits": parts}, info)
+        return Contents({"weights": state, "splits": parts}, info)
 
     return store.make("model", inputs, make)
 
 
 def stored_splits(artifact: Artifact, total: int) -> Splits:
-    """The splits an unlearned model was made with."""
+    """Return the splits that an unlearned model was made with."""
     parts = {name: tensor.numpy() for name, tensor in artifact.tensors("splits").items()}
     return Splits(**parts, total=total)
 
 
-def check_other_training_set(base: Artifact, data: Data, splits: Splits) -> None:
-    """The base must have been trained on exactly these data's retain and forget sets."""
+def check_training_set(base: Artifact, data: Data, splits: Splits) -> None:
+    """Raise unless the base was trained on exactly the retain and forget sets of these data."""
     if base.inputs["data"] != data.train.digest:
         raise StoreError(
             f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "

@@ -1,10 +1,9 @@
-"""Tensors as safetensors files: a digest of their values, files of the user's, and files that a manifest knows."""
+"""Tensors as safetensors files: their digest, files of the user, and files that a manifest lists."""
 
 import hashlib
 import os
 import re
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from regun.errors import StoreError
 from regun.hashing import canonical_json
 
 UNFINISHED = r"\.tmp[A-Za-z0-9]{6}"
-"""Names under which safetensors writes a file until it is whole; who is killed leaves one behind."""
+"""Names under which safetensors writes a file until it is complete; a killed process leaves one behind."""
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 of a state dict's names, types, shapes and values; independent of memory layout and device."""
+    """Return the SHA-256 of a state dict: names, types, shapes and values, whatever the memory layout and device."""
     sha = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
@@ -31,7 +30,7 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file of the user's."""
+    """Return the tensors of a user's safetensors file."""
     try:
         return safetensors.torch.load(path.read_bytes())
     except (OSError, safetensors.SafetensorError) as fault:
@@ -41,75 +40,63 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file for use elsewhere, whole or not at all."""
+    """Write a safetensors file atomically, for use elsewhere."""
     files.write_file(path, weights_bytes(tensors))
 
 
 def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as the content of a safetensors file; shared storage is written out once per name."""
-    return safetensors.torch.save(_apart(tensors))
+    """Return tensors as the content of a safetensors file; shared storage is written once per name."""
+    return safetensors.torch.save(_without_sharing(tensors))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write tensors to a new file, down to the disk, without a copy of them; what the manifest says of the file."""
+    """Write tensors to a new file, synced to the disk, without copying them; return the file's manifest entry."""
     try:
-        safetensors.torch.save_file(_apart(tensors), path)
+        safetensors.torch.save_file(_without_sharing(tensors), path)
         files.sync_file(path)
-    except safetensors.SafetensorError as fault:
+    except (OSError, safetensors.SafetensorError) as fault:
         path.unlink(missing_ok=True)
-        raise _of_the_system(fault) from None
-    except OSError:
-        path.unlink(missing_ok=True)
+        code = re.search(r"\(os error (\d+)\)", str(fault))  # safetensors wraps the system's errors, such as ENOSPC
+        if isinstance(fault, safetensors.SafetensorError) and code:
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from None
         raise
     return {"sha256": files.file_sha256(path), "bytes": files.size_of(path)}
 
 
 def read_tensors(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file, after checking its size and digest; they stay in the file until they are used."""
+    """Return the tensors of a file after checking its size and digest; they are memory-mapped."""
     check_file(path, expected, quick=False)
-    with _naming(path):
-        return safetensors.torch.load_file(path)
-
-
-def check_file(path: Path, expected: Mapping[str, Any], *, quick: bool) -> None:
-    """Refuse a file of another size or, unless `quick`, of another content than its manifest says."""
-    with _naming(path):
-        _compare(path, expected, files.size_of(path), None if quick else files.file_sha256(path))
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, each with memory of its own: shared storage is written out once per name."""
-    taken: set[int] = set()
-    found: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        mine = tensor.detach().cpu().contiguous()
-        storage = mine.untyped_storage()
-        if storage.nbytes() != mine.nbytes or storage.data_ptr() in taken:
-            mine = mine.clone()
-        taken.add(mine.untyped_storage().data_ptr())
-        found[name] = mine
-    return found
-
-
-def _of_the_system(fault: safetensors.SafetensorError) -> Exception:
-    """The system's error that safetensors tells in its own words: a full disk is no fault of the tensors."""
-    number = re.search(r"\(os error (\d+)\)", str(fault))
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else fault
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
     try:
-        yield
+        return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as fault:
         raise files.unreadable(path, fault) from None
 
 
-def _compare(path: Path, expected: Mapping[str, Any], size: int, sha256: str | None = None) -> None:
+def check_file(path: Path, expected: Mapping[str, Any], *, quick: bool) -> None:
+    """Raise if a file's size or, unless `quick`, its digest differs from its manifest."""
+    try:
+        size = files.size_of(path)
+        sha256 = expected["sha256"] if quick else files.file_sha256(path)
+    except OSError as fault:
+        raise files.unreadable(path, fault) from None
     if size != expected["bytes"]:
         what = f"it has {size:,} bytes, its manifest says {expected['bytes']:,}"
-    elif sha256 not in (None, expected["sha256"]):
+    elif sha256 != expected["sha256"]:
         what = f"its SHA-256 is {sha256[:12]}, its manifest says {expected['sha256'][:12]}"
     else:
         return
     raise StoreError(f"{path} is damaged: {what}. It was not loaded; delete {path.parent} and run the command again.")
+
+
+def _without_sharing(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors, each with its own memory: safetensors rejects shared storage."""
+    used: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, original in tensors.items():
+        tensor = original.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.nbytes() != tensor.nbytes or storage.data_ptr() in used:
+            tensor = tensor.clone()
+        used.add(tensor.untyped_storage().data_ptr())
+        separate[name] = tensor
+    return separate

@@ -65,7 +65,7 @@ def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
     """
     same_examples(ours, theirs, "the two models")
     mixed = np.empty(len(ours))
-    for rows in row_blocks(ours.log_probs):
+    for rows in row_blocks(ours.log_probs, theirs.log_probs):
         middle = np.exp(ours.log_probs[rows])
         middle += np.exp(theirs.log_probs[rows])
         middle /= 2.0

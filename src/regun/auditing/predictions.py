@@ -1,13 +1,14 @@
-"""What a model said about a split, once: the type every number of the audit is computed from."""
+"""Predictions of a model on a split: the type every number of the audit is computed from."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +30,15 @@ IN_MEMORY = 1 << 22
 """Bytes of log-probabilities of one split that are held in memory; more lie in a file."""
 
 _BLOCK = 1 << 15  # elements worked on at a time: 256 kB of fp64, so that a handful of temporaries stay in cache
+_MAPPED = 1 << 25  # bytes of each file that a pass keeps mapped: bounds the memory of the process
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """fp64 log-probabilities (n, K) and labels (n,) of one model on one split, plus example ids (n,).
 
-    Log-probabilities may be -inf (a probability of 0); NaN, rows that do not sum to 1 and labels outside
-    0..K-1 are refused. The arrays are read-only views.
+    Log-probabilities may be -inf (a probability of 0). NaN, rows that do not sum to 1 and labels outside 0..K-1 raise
+    an `AuditError`. The arrays are read-only views.
     """
 
     log_probs: FloatArray
@@ -54,21 +56,21 @@ class Predictions:
 
     @classmethod
     def from_logits(cls, logits: npt.ArrayLike, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
-        """Signals from raw logits (n, K), by a log-softmax in fp64.
+        """Return predictions from raw logits (n, K), by a log-softmax in fp64.
 
-        >>> Signals.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
+        >>> Predictions.from_logits([[1e4, 1e4]], [0], [7]).true_log_prob.round(4)
         array([-0.6931])
         """
-        given = np.asarray(logits)
-        if given.ndim != 2 or given.shape[1] == 0:
-            return cls(given, np.asarray(labels), np.asarray(indices))
-        said = LogProbs(*given.shape)
-        said.add(given)
-        return said.signals(labels, indices)
+        raw = np.asarray(logits)
+        if raw.ndim != 2 or raw.shape[1] == 0:
+            return cls(raw, np.asarray(labels), np.asarray(indices))
+        log_probs = LogProbs(*raw.shape)
+        log_probs.add(raw)
+        return log_probs.predictions(labels, indices)
 
     @classmethod
     def join(cls, parts: Sequence[Predictions]) -> Predictions:
-        """Several splits of one model laid end to end; log-probabilities are copied only if somebody looks at them."""
+        """Return several splits of one model end to end; log-probabilities are copied only when they are read."""
         return _Joined(parts)
 
     def __len__(self) -> int:
@@ -81,15 +83,19 @@ class Predictions:
     @cached_property
     def true_log_prob(self) -> FloatArray:
         """log p_y of every example, (n,)."""
-        return self.log_probs[np.arange(len(self)), self.labels]
+        log_prob = np.empty(len(self))
+        for rows in row_blocks(self.log_probs):
+            block = self.log_probs[rows]
+            log_prob[rows] = block[np.arange(len(block)), self.labels[rows]]
+        return log_prob
 
     @cached_property
     def predictions(self) -> IntArray:
         """The most likely class of every example, (n,); the lowest class among equals."""
-        found = np.empty(len(self), np.int64)
+        top = np.empty(len(self), np.int64)
         for rows in row_blocks(self.log_probs):  # NumPy copies what is read-only
-            self.log_probs[rows].argmax(axis=1, out=found[rows])
-        return found
+            self.log_probs[rows].argmax(axis=1, out=top[rows])
+        return top
 
     @cached_property
     def true_logit(self) -> FloatArray:
@@ -104,7 +110,7 @@ class Predictions:
     @cached_property
     def modified_entropy(self) -> FloatArray:
         """-(1 - p_y) log p_y - sum_{k != y} p_k log(1 - p_k) of every example, (n,): 0 if certain and right."""
-        found = np.empty(len(self))
+        entropy = np.empty(len(self))
         for rows in row_blocks(self.log_probs):
             logs = self.log_probs[rows]
             at_label = np.arange(len(logs)), self.labels[rows]
@@ -113,8 +119,8 @@ class Predictions:
             terms[at_label] = 0.0
             probs[at_label] = 0.0
             log_p = np.maximum(logs[at_label], LOG_FLOOR)
-            found[rows] = -(probs.sum(axis=1) * log_p + terms.sum(axis=1))
-        return found
+            entropy[rows] = -(probs.sum(axis=1) * log_p + terms.sum(axis=1))
+        return entropy
 
     @cached_property
     def entropy(self) -> FloatArray:
@@ -129,41 +135,46 @@ class Predictions:
 class LogProbs:
     """fp64 log-probabilities (n, K) that are filled batch by batch from logits.
 
-    Large ones lie in a nameless file in the system's folder for temporary files, which goes when nobody holds them any
-    more: the system keeps in memory what it has room for.
+    Large ones are in an unnamed file in the system's temporary folder, which is deleted with the last array that uses
+    it. Only a few MB of the file are mapped at a time: the process needs little memory, the system caches the rest.
     """
 
     def __init__(self, examples: int, classes: int) -> None:
-        self.values = _room((examples, classes))
+        self.values = _allocate((examples, classes))
         self._filled = 0
+        self._mapped = 0
 
     def add(self, logits: npt.NDArray[np.generic]) -> None:
-        """The next rows, by a log-softmax in fp64; refused where the answers are not finite, too many or too wide."""
+        """Append rows, by a log-softmax in fp64; raise if logits are not finite, too many or of other classes."""
         if logits.shape[1] != self.values.shape[1] or self._filled + len(logits) > len(self.values):
-            raise self._unfit(f"{self._filled + len(logits)} answers of {logits.shape[1]} classes")
+            raise self._mismatch(f"{self._filled + len(logits)} rows of {logits.shape[1]} logits")
         for rows in row_blocks(logits):
             block = np.array(logits[rows], dtype=np.float64)
             _check_bad_logits(block, self._filled)
             _log_softmax(block)
             self.values[self._filled : self._filled + len(block)] = block
             self._filled += len(block)
+            self._mapped += block.nbytes
+            if self._mapped >= _MAPPED:
+                _unmap(self.values)
+                self._mapped = 0
 
-    def signals(self, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
-        """What was said, once all of it is there."""
+    def predictions(self, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
+        """Return the predictions, once all rows are there."""
         if self._filled != len(self.values):
-            raise self._unfit(f"{self._filled} answers")
+            raise self._mismatch(f"{self._filled} rows")
         return Predictions(self.values, np.asarray(labels), np.asarray(indices))
 
-    def _unfit(self, got: str) -> AuditError:
+    def _mismatch(self, got: str) -> AuditError:
         rows, classes = self.values.shape
         return AuditError(
-            f"the model gave {got} for {rows} examples of {classes} classes; it must give one answer an example, "
+            f"the model returned {got} for {rows} examples of {classes} classes; it must return one row per example, "
             "always of the same classes."
         )
 
 
 class _Joined(Predictions):
-    """Splits end to end: what there is one of an example is asked of the parts, which keep it."""
+    """Splits end to end: values per example come from the parts, which cache them."""
 
     parts: tuple[Predictions, ...]
 
@@ -202,11 +213,11 @@ class _Joined(Predictions):
 
 
 SplitPredictions = Mapping[str, Predictions]
-"""What one model said, by split."""
+"""Predictions of one model, by split."""
 
 
 def same_examples(ours: Predictions, theirs: Predictions, who: str) -> None:
-    """Raise unless both signals are of the same examples, in the same order, with the same labels and classes."""
+    """Raise unless both are of the same examples, in the same order, with the same labels and classes."""
     if ours.num_classes != theirs.num_classes:
         raise AuditError(
             f"{who} differ in their label space: {ours.num_classes} and {theirs.num_classes} classes; "
@@ -253,28 +264,50 @@ def _log_softmax(block: FloatArray) -> None:
     block -= np.log1p(terms.sum(axis=1, keepdims=True))
 
 
-def _room(shape: tuple[int, int]) -> FloatArray:
-    """An array to fill; large ones in a nameless file."""
+class _ScratchFile(mmap.mmap):
+    """A file of our own, mapped shared: unlike a private map of a user's, it loses nothing when it is unmapped."""
+
+
+def _allocate(shape: tuple[int, int]) -> FloatArray:
+    """Return an array to fill; a large one is in an unnamed file."""
     size = 8 * shape[0] * shape[1]
     if size < IN_MEMORY:
         return np.empty(shape)
     try:
         with tempfile.TemporaryFile() as file:
+            file.truncate(size)
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is said now, not by a signal later
-            return np.memmap(file, np.float64, "w+", shape=shape)
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error now, not a signal later
+            return np.ndarray(shape, np.float64, buffer=_ScratchFile(file.fileno(), size))
     except OSError as fault:
         raise AuditError(
-            f"what a model says of {shape[0]:,} examples with {shape[1]:,} classes needs {size / 1e9:.1f} GB in "
-            f"{tempfile.gettempdir()}: {fault.strerror or fault}. Name a folder with more room: TMPDIR=FOLDER."
+            f"predictions of {shape[0]:,} examples with {shape[1]:,} classes need {size / 1e9:.1f} GB in "
+            f"{tempfile.gettempdir()}: {fault.strerror or fault}. Set TMPDIR to a folder with more space."
         ) from None
 
 
-def row_blocks(values: npt.NDArray[np.generic]) -> Iterator[slice]:
-    """Slices of rows that cover `values` (n, K), each of a bounded number of elements."""
-    step = max(1, _BLOCK // max(1, values.shape[1]))
-    for start in range(0, len(values), step):
-        yield slice(start, min(start + step, len(values)))
+def row_blocks(values: npt.NDArray[np.generic], *others: npt.NDArray[np.generic]) -> Iterator[slice]:
+    """Yield slices of rows that cover `values` (n, K), each of a bounded number of elements.
+
+    `others` are read by the same rows. Where an array is in a file, pages that were read are unmapped on the way.
+    """
+    rows, classes = values.shape
+    step = max(1, _BLOCK // max(1, classes))
+    steps_mapped = max(1, _MAPPED // (8 * step * max(1, classes)))
+    for number, start in enumerate(range(0, rows, step), start=1):
+        yield slice(start, min(start + step, rows))
+        if number % steps_mapped == 0 or start + step >= rows:
+            for array in (values, *others):
+                _unmap(array)
+
+
+def _unmap(values: npt.NDArray[np.generic]) -> None:
+    """Release the memory of an array that `_allocate` put into a file; its contents stay in the file."""
+    base: Any = values
+    while isinstance(base, np.ndarray):
+        base = cast(Any, base).base
+    if isinstance(base, _ScratchFile) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
@@ -286,7 +319,7 @@ def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
 def _integers(values: npt.ArrayLike, name: str) -> IntArray:
     array = np.asarray(values)
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise AuditError(f"{name} are of type {array.dtype}; give whole numbers (int64).")
+        raise AuditError(f"{name} have dtype {array.dtype}; give integers (int64).")
     return _frozen(array.astype(np.int64, copy=False))
 
 
@@ -296,7 +329,7 @@ def _check_shapes(log_probs: FloatArray, labels: IntArray, indices: IntArray) ->
     if not fits or n < 1 or log_probs.shape[1] < 2:
         shapes = f"log_probs {log_probs.shape}, labels {labels.shape}, indices {indices.shape}"
         raise AuditError(
-            f"signals have shapes {shapes}; give (n, K), (n,), (n,) with n >= 1 examples and K >= 2 classes."
+            f"predictions have shapes {shapes}; give (n, K), (n,), (n,) with n >= 1 examples and K >= 2 classes."
         )
 
 
@@ -319,7 +352,7 @@ def _check_rows(log_probs: FloatArray) -> None:
             _check_bad_logits(log_probs[rows][row : row + 1], rows.start + row)
             raise AuditError(
                 f"the probabilities of row {rows.start + row} sum to {sums[row]:.6g}, not 1; "
-                "give log-probabilities, or logits through Signals.from_logits."
+                "give log-probabilities, or logits through Predictions.from_logits."
             )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regun.artifacts import Artifact, Store, reading, write_file
-from regun.artifacts.audits import Audit, audit_model, audited_parts, before_of, risks
+from regun.artifacts.audits import Auditing, audit_model, audited_parts, model_before, risks
 from regun.artifacts.out_models import OutModel, OutPredictions, out_model_predictions
 from regun.artifacts.relearnings import Relearning, relearn_models
 from regun.artifacts.setup import Setup
@@ -82,17 +82,17 @@ def _subject(args: argparse.Namespace, store: Store) -> Subject:
     return Subject(found, base, read_setup(args) if base is None else setup_of(base, args))
 
 
-def _audit(args: argparse.Namespace, subject: Subject, place: Place) -> Audit:
+def _audit(args: argparse.Namespace, subject: Subject, place: Place) -> Auditing:
     """What to judge, by whom, and against which retrained models: those named, or those found in the store."""
     data, kept = load(subject.setup, place.display)
     splits, base = _forgotten(args, subject, data, kept, place), subject.base
     target = subject.found or _outside_target(args.target, data, splits, subject.setup, place.store)
     retrain, references = (None, ()) if args.alone else retrained_models(args, base, splits, place.store, target)
-    audit = Audit(
+    audit = Auditing(
         target=target,
         data=data,
         splits=splits,
-        before=before_of(target, splits, place.store) or (base if args.base else None),
+        before=model_before(target, splits, place.store) or (base if args.base else None),
         retrain=retrain,
         references=references,
         attacks=_names(args.attacks),
@@ -129,7 +129,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",")) if text else None
 
 
-def _with_outs(audit: Audit, count: int, base: Artifact | None, place: Place) -> Audit:
+def _with_outs(audit: Auditing, count: int, base: Artifact | None, place: Place) -> Auditing:
     """The audit with short trainings on the retain set, which stand in for retrained models."""
     if base is None:
         raise AuditError("--out-models trains as the base was trained; name it with --base.")
@@ -147,7 +147,7 @@ def _with_outs(audit: Audit, count: int, base: Artifact | None, place: Place) ->
     return replace(audit, out_models=tuple(outs))
 
 
-def _who(audit: Audit) -> str:
+def _who(audit: Auditing) -> str:
     """Who judges."""
     before = "" if audit.before else "; the model before unlearning is not known: name it with --base"
     if audit.retrain is not None:
@@ -168,11 +168,11 @@ def _check_shadows(subject: Subject, store: Store) -> None:
         trusted_name(found.inputs["method"]["name"], None, store.trusted, "--method")
 
 
-def _by_shadows(args: argparse.Namespace, audit: Audit, subject: Subject, place: Place) -> AttackResult:
+def _by_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, place: Place) -> AttackResult:
     """U-LiRA of an unlearned model of the store: its own run, repeated on shadow models."""
     target, data, store = audit.target, audit.data, place.store
     method = get_method(trusted_name(target.inputs["method"]["name"], None, store.trusted, "--method"))
-    again = Unlearning.of(target, subject.setup.seen_by(method, data), store)
+    again = Unlearning.of(target, subject.setup.data_for(method, data), store)
     display = Display("shadows", args.quiet)
     found = audit_by_shadows(
         target,
@@ -188,23 +188,23 @@ def _by_shadows(args: argparse.Namespace, audit: Audit, subject: Subject, place:
     return found
 
 
-def _relearned(args: argparse.Namespace, audit: Audit, subject: Subject, place: Place) -> Relearned:
+def _relearned(args: argparse.Namespace, audit: Auditing, subject: Subject, place: Place) -> Relearned:
     """The relearning check of the audited model next to the same retrained models; curves are kept in the store."""
-    seen = subject.setup.seen_by(get_method("finetune"), audit.data)
+    seen = subject.setup.data_for(get_method("finetune"), audit.data)
     run = Relearning.of(audit.target, seen, audit.splits, subject.base or audit.target)
     tell = Display("relearn", args.quiet).counter("model")
     judges = (audit.retrain, audit.references, place.store, place.device)
     return relearn_models(run, *judges, before=audit.before, on_model=tell)
 
 
-def _write_risks(path: Path, evaluation: Evaluation, audit: Audit, place: Place) -> None:
+def _write_risks(path: Path, evaluation: Evaluation, audit: Auditing, place: Place) -> None:
     rows = risk_rows(risks(audit, place.store, place.device), evaluation.exposed)
     as_csv = path.suffix == ".csv"
     text = csv_of(rows) if as_csv else json.dumps(rows, indent=1)
     write_file(path, text.encode())
 
 
-def _keys(audit: Audit) -> dict[str, Any]:
+def _keys(audit: Auditing) -> dict[str, Any]:
     known = {"target": audit.target, "before": audit.before, "retrain": audit.retrain}
     keys = {name: model.key if model else None for name, model in known.items()}
     return {
@@ -216,7 +216,7 @@ def _keys(audit: Audit) -> dict[str, Any]:
 
 def _print(
     args: argparse.Namespace,
-    audit: Audit,
+    audit: Auditing,
     evaluation: Evaluation,
     shadowed: AttackResult | None,
     again: Relearned | None,

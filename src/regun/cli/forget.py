@@ -8,29 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, said, whole
 from regun.errors import SettingsError
-from regun.render.numbers import fixed, interval, many, names
+from regun.render.numbers import fixed, interval, many
 from regun.render.tables import plain, table
 
 if TYPE_CHECKING:
     from regun.cli.terminal import Display
-    from regun.deletion import DeletionRequest, Done, Options, Plan, Project
+    from regun.deletion import DeletionRequest, DeletionResult, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
 MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "INCONCLUSIVE"}
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
-    "accepted untestable": (
-        "accepted, untestable: nobody can tell whether request {number} has worked; as you asked, its model is the "
-        "current one"
+    "accepted inconclusive": (
+        "accepted, inconclusive: request {number} has no evidence; as you chose, its model is the current one"
     ),
     "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
     "inconclusive": (
         "INCONCLUSIVE: request {number} has no evidence; its model is kept apart, the one before it stays current"
     ),
 }
-RETRAIN = "--fallback retrain trains anew without the records, by the project's retrain=..."
-TAKE_IT = "--accept-untestable takes the model as it is"
+RETRAIN = "--fallback retrain retrains from scratch without the records, by the project's retrain=..."
+TAKE_IT = "--accept-inconclusive takes the model as it is"
 
 
 def add_forget(commands: Commands) -> None:
@@ -43,7 +42,6 @@ def add_forget(commands: Commands) -> None:
     )
     parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id a line")
     parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
-    parser.add_argument("--into-existing", action="store_true", help="also if DIR holds other files (they are left)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     add_project(parser)
     parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or auto")
@@ -53,9 +51,9 @@ def add_forget(commands: Commands) -> None:
         help="what must hold; default: forgotten, and no more accuracy lost than a retrained model might lose",
     )
     parser.add_argument(
-        "--accept-untestable",
+        "--accept-inconclusive",
         action="store_true",
-        help="take the model although nobody can tell whether it has forgotten; receipt and ledger say so",
+        help="take the model although the tests are inconclusive; receipt and ledger record it",
     )
     parser.add_argument(
         "--out-models",
@@ -69,10 +67,9 @@ def add_forget(commands: Commands) -> None:
     parser.add_argument("--ignore-unknown", action="store_true", help="go on although some ids are unknown")
     parser.add_argument("--check-content", action="store_true", help="also search for overlap by content")
     parser.add_argument("--sign", metavar="FILE", help="sign the receipt with this Ed25519 private key (PEM)")
-    parser.add_argument("--witness", metavar="FILE", help="add the hash of the ledger's last line to this file")
     for name, help in (
         ("reason", "why, where the file does not say"),
-        ("requester", "a reference to who asked (a ticket, not a name), where the file does not say"),
+        ("requester", "a reference to who request (a ticket, not a name), where the file does not say"),
         ("received", "the day it was received (2026-11-30), where the file does not say; default: today"),
         ("due", "the day it is due, where the file does not say; default: a month after it was received"),
     ):
@@ -107,26 +104,26 @@ def run(args: argparse.Namespace) -> int:
 
     problems = Problems()
     texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
-    asked = problems.attempt(lambda: read_request_file(Path(args.ids)).filled(*texts))
+    request = problems.attempt(lambda: read_request_file(Path(args.ids)).with_defaults(*texts))
     options = problems.attempt(lambda: _options(args))
     problems.attempt(lambda: use_threads(args.threads))
     display = Display("forget", args.quiet)
     project = problems.attempt(lambda: read_project(args, display))
     problems.stop_if_any()
-    if asked is None or options is None or project is None:
+    if request is None or options is None or project is None:
         return 2
     if args.dry_run:
-        plan = prepare(project, asked, Path(args.out), options)
-        emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, asked)
-        check_unknown(plan, asked)
+        plan = prepare(project, request, Path(args.out), options)
+        emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, request)
+        check_unknown(plan, request)
         return 0
     with heard(display):
         done = forget(
             project,
-            asked,
+            request,
             Path(args.out),
             options,
-            on_plan=lambda plan: _print_plan(plan, asked, args),
+            on_plan=lambda plan: _print_plan(plan, request, args),
             on_note=lambda note: _print_note(note, display),
             on_stage=display.note,
             on_epoch=display.epoch,
@@ -172,12 +169,10 @@ def _options(args: argparse.Namespace) -> "Options":
         seed=args.seed,
         bootstrap=args.bootstrap,
         sign=path_of(args.sign),
-        naming=read_pseudonyms(path_of(args.salt)),
-        witness=path_of(args.witness),
-        into_existing=args.into_existing,
+        pseudonyms=read_pseudonyms(path_of(args.salt)),
         ignore_unknown=args.ignore_unknown,
         check_content=args.check_content,
-        accept_untestable=args.accept_untestable,
+        accept_inconclusive=args.accept_inconclusive,
         out_models=args.out_models,
         role=args.role,
     )
@@ -189,18 +184,18 @@ def _print_note(note: str, display: "Display") -> None:
     print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
-def _print_plan(plan: "Plan", asked: "DeletionRequest", args: argparse.Namespace) -> None:
+def _print_plan(plan: "Plan", request: "DeletionRequest", args: argparse.Namespace) -> None:
     """What is about to happen, before it does; on standard error where the result is JSON."""
     if not args.quiet:
-        print("\n".join(_plan_lines(plan, asked)), file=sys.stderr if args.json else sys.stdout, flush=True)
+        print("\n".join(_plan_lines(plan, request)), file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
-def _plan_lines(plan: "Plan", asked: "DeletionRequest") -> list[str]:
+def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
     from regun.deletion.plan import few
 
     matched = plan.matched
     wanted = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
-    lines = [f"{many(len(asked.lines), 'line')}: {wanted}"]
+    lines = [f"{many(len(request.records), 'line')}: {wanted}"]
     for some, what in (
         (matched.duplicate, "named twice; counted once"),
         (matched.already, "already forgotten by an earlier request; left out"),
@@ -209,27 +204,25 @@ def _plan_lines(plan: "Plan", asked: "DeletionRequest") -> list[str]:
     ):
         if some:
             lines.append(f"  {len(some):,} {what}: {few(some)}")
-    if asked.ignored:
-        lines.append(f"  columns not read: {few(asked.ignored)}")
+    if request.ignored_columns:
+        lines.append(f"  columns not read: {few(request.ignored_columns)}")
     if plan.gone:
         are = "is" if plan.gone == 1 else "are"
         lines.append(f"  {many(plan.gone, 'id')} of earlier requests {are} no longer in the data")
     return [*lines, f"  judged with {plan.judging}"] if plan.judging else lines
 
 
-def _print_dry(plan: "Plan", asked: "DeletionRequest") -> None:
-    print("\n".join(_plan_lines(plan, asked)))
-    if plan.copies:
-        print(f"  {plan.about_copies}")
-    if plan.in_the_clear:
-        print(f"  {names(plan.in_the_clear)} would be written as they were given; the salt hides ids and requesters")
+def _print_dry(plan: "Plan", request: "DeletionRequest") -> None:
+    print("\n".join(_plan_lines(plan, request)))
+    for note in plan.notes:
+        print(f"  {note}")
     if plan.empty:
         print("Nothing would be done.")
         return
     if not len(plan.new):
         print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
     else:
-        kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.kept.items())
+        kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.remaining.items())
         print(
             f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
         )
@@ -247,7 +240,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
         "new": len(plan.new),
         "forget": len(plan.forget),
         "retain": len(plan.retain),
-        "unseen": {name: len(rows) for name, rows in plan.kept.items()},
+        "unseen": {name: len(rows) for name, rows in plan.remaining.items()},
         "duplicate": list(matched.duplicate),
         "already": list(matched.already),
         "unknown": list(matched.unknown),
@@ -256,7 +249,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def _json(done: "Done") -> dict[str, Any]:
+def _json(done: "DeletionResult") -> dict[str, Any]:
     plan, folder = _plan_json(done.plan), done.folder
     if folder is None or done.receipt is None:
         return {"done": False, "plan": plan, "ledger_hash": done.tip}
@@ -277,7 +270,7 @@ def _json(done: "Done") -> dict[str, Any]:
     }
 
 
-def _print(done: "Done") -> None:
+def _print(done: "DeletionResult") -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every id that is known is already forgotten. Nothing was written.")
@@ -287,7 +280,7 @@ def _print(done: "Done") -> None:
         _print_numbers(scopes["all"])
     for finding in receipt["acceptance"]["findings"]:
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
-        print(f"{MARKS[finding['answer']]} {finding['condition']}{scope}: {finding['why']}")
+        print(f"{MARKS[finding['result']]} {finding['condition']}{scope}: {finding['why']}")
     for warning in receipt["method"]["attempts"][-1]["warnings"]:
         print(f"warning     {plain(warning)}")
     if not len(done.plan.new):
@@ -302,7 +295,7 @@ def _print(done: "Done") -> None:
     print(f"check    regun verify {folder / 'receipt.json'}")
 
 
-def _next_step(done: "Done", receipt: dict[str, Any]) -> str:
+def _next_step(done: "DeletionResult", receipt: dict[str, Any]) -> str:
     """What can be done about a model that was not taken."""
     last, copies = receipt["method"]["attempts"][-1], done.plan.all_copies
     untold = "" if done.status == "rejected" else f"; {TAKE_IT}"
@@ -322,7 +315,7 @@ def _next_step(done: "Done", receipt: dict[str, Any]) -> str:
 def _print_numbers(scope: dict[str, Any]) -> None:
     """Accuracies and attacks before and after, and how to read them."""
     from regun.auditing import describe
-    from regun.deletion.receipt_page import how_to_read
+    from regun.deletion.receipt_text import how_to_read
 
     before, after = scope["before"]["numbers"], scope["after"]["numbers"]
     shown = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}

@@ -16,7 +16,7 @@ from regun.artifacts.setup import (
     Setup,
     checked_model,
     default_model,
-    default_preset,
+    default_pipeline,
     default_recipe,
     read_budget,
     read_data,
@@ -27,7 +27,7 @@ from regun.data.examples import Data
 from regun.data.registry import pipeline
 from regun.errors import RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
-from regun.inputs import usable_device
+from regun.inputs import as_device
 from regun.plugins import is_code
 from regun.settings import parse_spec
 from regun.splits import Reserve, Splits, make_splits
@@ -105,8 +105,8 @@ def read_setup(args: argparse.Namespace) -> Setup:
     model = problems.attempt(lambda: checked_model(name, named[1] if named else {}))
     recipe = problems.attempt(lambda: read_recipe(args.recipe or default_recipe(name)))
     data_name = data.name if data else "folder"
-    preset = args.augment or default_preset(name, data_name)
-    problems.attempt(lambda: pipeline(preset, data_name))
+    chosen = args.augment or default_pipeline(name, data_name)
+    problems.attempt(lambda: pipeline(chosen, data_name))
     split = {"heldout": args.heldout, "val": args.val}
     problems.found += [
         f"--{part} is {value}; give a number from 0 up to, not including, 1."
@@ -118,7 +118,7 @@ def read_setup(args: argparse.Namespace) -> Setup:
     given = {part: value for part, value in split.items() if value is not None}
     split_seed, stratified = args.split_seed or 0, args.stratified
     return Setup(
-        data=data, model=model, recipe=recipe, preset=preset, split_seed=split_seed, stratified=stratified, **given
+        data=data, model=model, recipe=recipe, pipeline=chosen, split_seed=split_seed, stratified=stratified, **given
     )
 
 
@@ -129,7 +129,7 @@ def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
         settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
         said = sorted(name for name in settled if getattr(args, name) not in (None, False))
         if not said:
-            return Setup.of(artifact, data_dir=args.data_dir, augment=args.augment)
+            return Setup.of(artifact, data_dir=args.data_dir, pipeline=args.augment)
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
     raise SettingsError([f"{flags}: the model {artifact.key[:12]} of the store settles this itself; leave it out."])
 
@@ -232,7 +232,7 @@ def splits_of(
 def read_device(text: str) -> torch.device:
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return usable_device(text)
+    return as_device(text)
 
 
 def use_threads(count: int | None) -> None:

@@ -106,7 +106,7 @@ def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candi
     def search_of(candidate: Candidate) -> Search:
         run = Unlearning(
             base=base,
-            data=start.setup.seen_by(candidate.method, data),
+            data=start.setup.data_for(candidate.method, data),
             splits=splits,
             method=candidate.method,
             config=candidate.start,

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     base, data, splits = start.load(args.base)
     wanted = Unlearning(
         base=base,
-        data=setup.seen_by(method, data),
+        data=setup.data_for(method, data),
         splits=splits,
         method=method,
         config=config,

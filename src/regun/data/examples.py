@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from regun import hashing, rng
-from regun.errors import DataError
+from regun.errors import LabelError
 from regun.hashing import code_digest
 from regun.plugins import source_digest
 from regun.types import Device, Indices, Inputs
@@ -136,21 +136,24 @@ class Data:
 
 
 def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
-    """Labels as int64, refused when one is out of range or not a whole number."""
+    """Return labels as int64; raise if one is not an integer from 0 to num_classes - 1."""
     try:
-        given = np.asarray(labels)
+        values = np.asarray(labels)
     except ValueError:
-        raise DataError("labels are lists of different lengths; give one whole number for each example.") from None
-    if given.ndim != 1 or not len(given):
-        raise DataError(f"labels have shape {given.shape}; give one whole number for each example.")
-    numeric = given.dtype.kind in "biu"
-    with np.errstate(invalid="ignore"):  # NaN, refused below
-        whole = given.astype(np.int64) if numeric else np.empty(0, dtype=np.int64)
-    if not numeric or not np.array_equal(whole, given):
-        raise DataError(f"labels are {given.dtype} and not whole numbers; give class numbers 0 to {num_classes - 1}.")
-    wrong = np.flatnonzero((whole < 0) | (whole >= num_classes))
+        raise LabelError("labels are lists of different lengths; give one integer per example.") from None
+    if values.ndim != 1 or not len(values):
+        raise LabelError(f"labels have shape {values.shape}; give one integer per example.")
+    numeric = values.dtype.kind in "biu"
+    with np.errstate(invalid="ignore"):  # NaN is refused below
+        whole = values.astype(np.int64) if numeric else np.empty(0, dtype=np.int64)
+    if not numeric or not np.array_equal(whole, values):
+        raise LabelError(f"labels are {values.dtype}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(whole < 0)
     if wrong.size:
-        raise DataError(
+        raise LabelError(f"labels[{wrong[0]}] is {whole[wrong[0]]}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(whole >= num_classes)
+    if wrong.size:
+        raise LabelError(
             f"labels[{wrong[0]}] is {whole[wrong[0]]}; with {num_classes} classes, 0 to {num_classes - 1} are allowed. "
             f"{wrong.size} labels are out of range: check num_classes, or renumber the labels from 0."
         )

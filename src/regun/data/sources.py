@@ -22,7 +22,7 @@ from torch.utils.data import (
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Examples, by_position
 from regun.data.tensors import TensorExamples
-from regun.errors import DataError
+from regun.errors import DataError, LabelError
 
 Source = Any
 """Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
@@ -30,36 +30,45 @@ or a mapping of tensors by name, and one whole number for each example."""
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
-    """`source` as Examples; a DataLoader gives its items, collate function and number of workers."""
+    """`source` as Examples; a DataLoader gives its items, collate function and number of workers.
+
+    Errors name the set.
+    """
+    try:
+        return _as_examples(source, num_classes, name)
+    except LabelError as fault:
+        raise LabelError(f"{name}: {fault}") from None
+
+
+def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
     if isinstance(source, Examples):
         return source
-    if isinstance(source, DataLoader):
-        loader = cast("DataLoader[Any]", source)
-        _check_unsized(loader.dataset, name)
-        collate = cast(Any, loader.collate_fn)
-        dataset = loaded_dataset(loader)
-        tensors = _tensors_of(dataset) if collate is default_collate else None
-        if tensors is not None:
-            return _of_tensors(tensors, num_classes)
-        return DatasetExamples(dataset, num_classes, collate=collate, workers=loader.num_workers)
-    if isinstance(source, Dataset):
-        dataset = cast("Dataset[Any]", source)
-        _check_unsized(dataset, name)
-        tensors = _tensors_of(dataset)
-        return DatasetExamples(dataset, num_classes) if tensors is None else _of_tensors(tensors, num_classes)
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
-        return _of_pair(*cast("tuple[Any, Any]", source), num_classes)
-    given: Any = cast(Any, source)
-    if hasattr(given, "labels") and hasattr(given, "fetch"):
+        return _of_pair(*cast("tuple[Any, Any]", source), num_classes, name)
+    loader = cast("DataLoader[Any]", source) if isinstance(source, DataLoader) else None
+    dataset = cast(Any, loader.dataset if loader is not None else source)
+    if isinstance(source, DataLoader | Dataset):
+        _check_sized(dataset, name)
+    elif hasattr(dataset, "labels") and hasattr(dataset, "fetch"):
         raise DataError(
-            f"{name} is a {type(given).__name__}, which has labels and fetch but is not one of regun's Examples; let "
+            f"{name} is a {type(dataset).__name__}, which has labels and fetch but is not one of regun's Examples; let "
             f"the class inherit from regun.data.Examples."
         )
-    if _is_map_style(given):
-        return DatasetExamples(given, num_classes)
-    raise DataError(
-        f"{name} is a {type(given).__name__}; give a torch Dataset, a DataLoader or a pair of tensors (inputs, labels)."
-    )
+    elif not _is_map_style(dataset):
+        raise DataError(
+            f"{name} is a {type(dataset).__name__}; give a torch Dataset, a DataLoader or a pair of tensors "
+            f"(inputs, labels)."
+        )
+    if not len(dataset):
+        raise _empty(name)
+    collate = cast(Any, default_collate if loader is None else loader.collate_fn)
+    dataset = dataset if loader is None else loaded_dataset(loader)
+    tensors = _tensors_of(dataset) if collate is default_collate else None
+    if tensors is not None:
+        *inputs, labels = tensors
+        return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes, name)
+    workers = 0 if loader is None else loader.num_workers
+    return DatasetExamples(dataset, num_classes, collate=collate, workers=workers)
 
 
 def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
@@ -95,27 +104,49 @@ def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
     return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
 
 
-def _of_tensors(tensors: tuple[Tensor, ...], num_classes: int) -> Examples:
-    *inputs, labels = tensors
-    return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes)
-
-
-def _of_pair(x: Any, y: Any, num_classes: int) -> Examples:
-    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+def _of_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
+    try:
+        labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    except (ValueError, TypeError, RuntimeError) as fault:  # ragged lists, tensors on the meta device
+        raise LabelError(f"labels cannot be read ({fault}); give one integer per example.") from None
+    if labels.shape == (0,):
+        raise _empty(name)
     if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
         labels = labels.astype(np.int64)  # as binary cross-entropy takes them
     if isinstance(x, Mapping):
         mapping = cast("Mapping[str, Any]", x)
-        return TensorExamples({k: torch.as_tensor(v) for k, v in mapping.items()}, labels, num_classes)
+        return TensorExamples({k: _as_tensor(v, f"{name}[{k!r}]") for k, v in mapping.items()}, labels, num_classes)
     if isinstance(x, tuple | list) and all(isinstance(part, Tensor) for part in cast("list[Any]", x)):
-        return TensorExamples(by_position(cast("list[Tensor]", x)), labels, num_classes)
-    return TensorExamples(torch.as_tensor(x), labels, num_classes)
+        parts = [_as_tensor(part, f"{name}[{place}]") for place, part in enumerate(cast("list[Tensor]", x))]
+        return TensorExamples(by_position(parts), labels, num_classes)
+    return TensorExamples(_as_tensor(x, name), labels, num_classes)
 
 
-def _check_unsized(dataset: object, name: str) -> None:
+def _as_tensor(values: Any, name: str) -> Tensor:
+    """The inputs of a set as one dense tensor."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as fault:
+        what = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+        raise DataError(
+            f"the inputs of {name} are {what}, of which no tensor can be made ({fault}); give a tensor or an array of "
+            f"numbers: np.stack(list(x)).astype('float32')."
+        ) from None
+    if tensor.is_meta:
+        raise DataError(f"the inputs of {name} are on the meta device and hold no numbers; give a tensor with data.")
+    if tensor.layout != torch.strided:
+        raise DataError(f"the inputs of {name} are a {tensor.layout} tensor; give a dense one: x.to_dense().")
+    return tensor
+
+
+def _empty(name: str) -> DataError:
+    return DataError(f"the {name} set is empty; give at least one example, or leave it out.")
+
+
+def _check_sized(dataset: object, name: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and had by number, so "
+            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and read by number, so "
             f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
         )
 

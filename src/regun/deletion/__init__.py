@@ -1,33 +1,36 @@
-"""Deletion requests: from a list of ids to an unlearned model, a ledger line and a receipt; and checking receipts."""
+"""Deletion requests: from a list of ids to an unlearned model, a ledger line and a receipt; and verifying receipts.
 
-from regun.deletion.forget import Done, check_unknown, forget, history, prepare
+Start reading in `forget.py`: plan -> run the method -> assess -> receipt -> commit. `verify.py` checks files, chain and
+signature; `reaudit.py` repeats the audit of a receipt. docs/deletion.md documents the files.
+"""
+
+from regun.deletion.forget import DeletionResult, check_unknown, forget, history, prepare
 from regun.deletion.options import Options
 from regun.deletion.plan import Plan
 from regun.deletion.project import Project, load_project, stored_project
-from regun.deletion.reaudit import verify_audit
-from regun.deletion.request import DeletionRequest, RequestedRecord, deletion_request, read_request_file
-from regun.deletion.signing import Pseudonyms, read_pseudonyms
+from regun.deletion.pseudonyms import Pseudonyms, read_pseudonyms
+from regun.deletion.reaudit import reaudit_receipt
+from regun.deletion.request import DeletionRequest, RequestedRecord, read_request_file
 from regun.deletion.verify import Check, verify_folder, verify_receipt
 
 __all__ = [
     "Check",
     "DeletionRequest",
-    "Done",
+    "DeletionResult",
     "Options",
     "Plan",
     "Project",
     "Pseudonyms",
     "RequestedRecord",
     "check_unknown",
-    "deletion_request",
     "forget",
     "history",
     "load_project",
     "prepare",
     "read_pseudonyms",
     "read_request_file",
+    "reaudit_receipt",
     "stored_project",
-    "verify_audit",
     "verify_folder",
     "verify_receipt",
 ]

@@ -1,5 +1,5 @@
-"""What every model of one request is judged with: the audit of what is new and of all that is forgotten, the influence
-left, the accuracy lost, and the acceptance rule."""
+"""Assess a model of a request: the audit of the new and of all forgotten records, the influence left, the accuracy
+lost, and the acceptance rule. The same function judges a request and re-audits its receipt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,183 +7,225 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import nn
 
-from regun.artifacts import state_digest
-from regun.auditing import Estimate, Evaluation, Predictions, SplitPredictions, evaluate
+from regun.artifacts import Store, state_digest
+from regun.auditing import Decision, Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
-from regun.deletion.folder import Folder
-from regun.deletion.options import Listener
-from regun.deletion.out_models import NONE, RETRAINED, OutModels, train_out_models
+from regun.deletion.change import Change, measure_change
+from regun.deletion.options import Callbacks
+from regun.deletion.out_models import RETRAINED, OutModels, train_out_models
 from regun.deletion.plan import Plan
-from regun.deletion.rule import ALL, Facts, Finding
+from regun.deletion.rule import ALL, UTILITY, Facts, Finding, verdict
+from regun.errors import NotFiniteError
 from regun.predict import predict
+from regun.render.numbers import many
 from regun.unlearning import Outcome
 
 NEW = "new"
-"""The scope of this request's records; it and ALL are the same in the first request."""
-REHEARSED, ENOUGH = 8, 4
-"""Records of a set, and resamples, in a rehearsal; retrained models, enough for every number there is."""
+"""The scope of this request's records; in the first request it equals ALL."""
+FROM_SCRATCH = "retrained from scratch without these records"
+DRY_RECORDS, DRY_RETRAINED = 8, 4
+"""Records of a set, resamples and retrained models in a dry assessment: enough for every number there is."""
 
 
 @dataclass(frozen=True)
-class Judge:
-    """The plan, what the model before the request said of every set, what the very first one said where it is at hand,
-    what retrained models said, and what out models did."""
+class Attempt:
+    """A method, the model it led to, its audit (empty if the run diverged) and the findings of the rule."""
+
+    spec: str
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    predictions: SplitPredictions = field(default_factory=dict[str, Predictions])
+    audit: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    """The evaluation by scope."""
+    drops: Mapping[str, float] = field(default_factory=dict[str, float])
+    unseen: Sequence[str] = ()
+    """The unseen sets that it was judged by."""
+    change: Change | None = None
+
+    @property
+    def verdict(self) -> Decision:
+        return verdict(self.findings)
+
+
+@dataclass(frozen=True)
+class Assessor:
+    """What every attempt of a request is compared with: predictions and audits of the models before, of retrained
+    models and of out-of-sample models."""
 
     plan: Plan
     before: SplitPredictions = field(default_factory=dict[str, Predictions])
+    """Predictions of the model before the request."""
     first: SplitPredictions | None = None
+    """Predictions of the very first model, where it is at hand."""
     retrained: Sequence[SplitPredictions] = ()
-    told: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Accuracy lost since the first model, where that is no longer at hand and a receipt tells it."""
-    audited: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
-    """The audit of the model before the request, by scope; `known`: of the models that still knew the records."""
-    known: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
-    outs: OutModels = field(default_factory=lambda: OutModels(NONE, why="no other models; none were needed"))
-
-    def signals(self, model: nn.Module) -> dict[str, Predictions]:
-        """What the model says of every set, once."""
-        sets = self.plan.sets()
-        return {name: predict(model, examples, device=self.plan.case.device) for name, examples in sets.items()}
+    totals: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Accuracy lost since the first model according to a receipt, where that model is no longer at hand."""
+    audit_before: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    """The audit of the model before the request, by scope."""
+    audit_known: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    """The audit of the models that still knew the records, by scope."""
+    out_models: OutModels = field(default_factory=OutModels)
 
     @property
     def scopes(self) -> tuple[str, ...]:
         return (ALL,) if np.array_equal(self.plan.new, self.plan.forget) else (ALL, NEW)
 
-    def audit(self, signals: SplitPredictions, unseen: Sequence[str]) -> dict[str, Evaluation]:
-        """The evaluation of a new model by scope, with what is left of the records' influence, judged on these sets.
-
-        The influence is compared with a model that still knew the records: those of earlier requests are gone from the
-        last one.
-        """
-        knew = {ALL: self.before if self.first is None else self.first, NEW: self.before}
-        return {
-            scope: self.evaluated(scope, signals, before=knew[scope], outs=self.outs.said, unseen=unseen)
+    def assess(self, spec: str, outcome: Outcome, unseen: Sequence[str], current: nn.Module) -> Attempt:
+        """Audit the model of a run against these unseen sets and judge it by the rule."""
+        try:
+            predictions = {} if outcome.diverged is not None else self.predict(outcome.model)
+        except NotFiniteError as fault:
+            outcome, predictions = replace(outcome, diverged=str(fault)), dict[str, Predictions]()
+        if outcome.diverged is not None:
+            return Attempt(spec, outcome, (Finding("finished", ALL, "failed", outcome.diverged, "the run ends well"),))
+        # influence is relative to a model that still knew the records: earlier ones are gone from the last model
+        known = {ALL: self.before if self.first is None else self.first, NEW: self.before}
+        audit = {
+            scope: self.evaluate(scope, predictions, known[scope], self.out_models.predictions, unseen)
             for scope in self.scopes
         }
+        drops = self.drops(predictions)
+        change = measure_change(current, outcome.model, outcome.cost.steps, (self.before, predictions))
+        findings = self.judge(audit, drops)
+        findings = self._by_construction(findings) if outcome.from_scratch else findings
+        return Attempt(spec, outcome, (*change.refusals(), *findings), predictions, audit, drops, unseen, change)
 
-    def drops(self, after: SplitPredictions) -> dict[str, float]:
-        """Accuracy lost by set, in points: in this request and, where the first model is at hand, in all (`_total`)."""
-        found = dict(self.told)
-        for name in (name for name in after if name != "forget"):
-            found[f"{name}_drop"] = accuracy(self.before[name]) - accuracy(after[name])
-            if self.first is not None:
-                found[f"{name}_drop_total"] = accuracy(self.first[name]) - accuracy(after[name])
-        return found
+    def predict(self, model: nn.Module) -> dict[str, Predictions]:
+        """Return the model's predictions on every set."""
+        sets = self.plan.sets()
+        return {name: predict(model, examples, device=self.plan.opened.device) for name, examples in sets.items()}
 
-    def left(self, audit: Mapping[str, Evaluation]) -> dict[str, Influence | str]:
-        """How much influence the records of each scope have left, or why that cannot be said."""
-        return {scope: found.influence or self.outs.why for scope, found in audit.items()}
-
-    def findings(self, audit: Mapping[str, Evaluation], lost: Mapping[str, float]) -> tuple[Finding, ...]:
-        """The rule on what was found of a model; what the rule names and the audit lacks is an error."""
-        known, left = {scope: _facts(found, lost) for scope, found in self.known.items()}, self.left(audit)
-        return self.plan.rule.judge(
-            {
-                scope: replace(_facts(found, lost), influence=left[scope], before=known.get(scope))
-                for scope, found in audit.items()
-            }
-        )
-
-    def check_unknown_numbers(self) -> None:
-        """Raise where the rule names what no audit of this request has."""
-        self.findings(self.audited, self.drops(self.before))
-
-    def evaluated(
+    def evaluate(
         self,
         scope: str,
-        signals: SplitPredictions,
-        *,
-        before: SplitPredictions | None = None,
-        outs: Sequence[SplitPredictions] = (),
+        predictions: SplitPredictions,
+        known: SplitPredictions | None = None,
+        out_models: Sequence[SplitPredictions] = (),
         unseen: Sequence[str] | None = None,
     ) -> Evaluation:
-        """What is found of a model, on the records of a scope."""
-        own, *others = self._scoped(scope, signals, *self.retrained)
+        """Evaluate a model on the records of a scope; with `known` and out-of-sample models, also the influence."""
+        own, *retrained = self._scoped(scope, predictions, *self.retrained)
         return evaluate(
             own,
-            others[0] if others else None,
-            others[1:],
-            before=self._scoped(scope, before)[0] if before is not None else None,
-            outs=self._scoped(scope, *outs),
+            retrained[0] if retrained else None,
+            retrained[1:],
+            before=self._scoped(scope, known)[0] if known is not None else None,
+            outs=self._scoped(scope, *out_models),
             unseen=unseen,
             bootstrap=self.plan.options.bootstrap,
             seed=self.plan.options.seed,
         )
 
+    def drops(self, after: SplitPredictions) -> dict[str, float]:
+        """Return the accuracy lost by set, in points: in this request and, where known, since the first model."""
+        drops = dict(self.totals)
+        for name in (name for name in after if name != "forget"):
+            drops[f"{name}_drop"] = accuracy(self.before[name]) - accuracy(after[name])
+            if self.first is not None:
+                drops[f"{name}_drop_total"] = accuracy(self.first[name]) - accuracy(after[name])
+        return drops
+
+    def influences(self, audit: Mapping[str, Evaluation]) -> dict[str, Influence | str]:
+        """Return the influence left by scope, or why it is unknown."""
+        return {scope: evaluation.influence or self.out_models.why for scope, evaluation in audit.items()}
+
+    def judge(self, audit: Mapping[str, Evaluation], drops: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Apply the rule; a number that the rule names and the audit lacks is an error."""
+
+        def facts(evaluation: Evaluation) -> Facts:
+            numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in drops.items()}}
+            return Facts(numbers, evaluation.retrain, evaluation.gaps)
+
+        known = {scope: facts(evaluation) for scope, evaluation in self.audit_known.items()}
+        influences = self.influences(audit)
+        return self.plan.rule.judge(
+            {
+                scope: replace(facts(evaluation), influence=influences[scope], before=known.get(scope))
+                for scope, evaluation in audit.items()
+            }
+        )
+
+    def check_rule(self) -> None:
+        """Raise where the rule names a number that no audit of this request has."""
+        self.judge(self.audit_before, self.drops(self.before))
+
+    def with_out_models(self, outcome: Outcome, store: Store, callbacks: Callbacks) -> "Assessor":
+        """Return the assessor with the out-of-sample models that its rule needs for this outcome.
+
+        They are the project's retrained models, or short trainings. A model retrained from scratch needs none.
+        """
+        if self.out_models.predictions or not self.plan.rule.needs_influence:
+            return self
+        if self.retrained:
+            return replace(self, out_models=OutModels(RETRAINED, tuple(self.retrained), why=""))
+        if outcome.from_scratch or outcome.diverged is not None:
+            return self
+        return replace(self, out_models=train_out_models(self.plan, store, callbacks))
+
+    def with_audits(self) -> "Assessor":
+        """Return the assessor with the audits of the models before."""
+        before = {scope: self.evaluate(scope, self.before) for scope in self.scopes}
+        if self.first is None or NEW not in self.scopes:
+            return replace(self, audit_before=before, audit_known=before)
+        return replace(self, audit_before=before, audit_known={**before, ALL: self.evaluate(ALL, self.first)})
+
     def _scoped(self, scope: str, *models: SplitPredictions) -> list[SplitPredictions]:
-        """What models said, of the records of a scope only."""
+        """Return the predictions of models with only the forgotten records of a scope."""
         if scope == ALL:
             return list(models)
-        rows, found = np.isin(self.plan.forget, self.plan.new), list[SplitPredictions]()
-        for said in models:
-            whole = said["forget"]
-            found.append(
-                {**said, "forget": Predictions(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])}
-            )
-        return found
+        rows, scoped = np.isin(self.plan.forget, self.plan.new), list[SplitPredictions]()
+        for predictions in models:
+            forget = predictions["forget"]
+            own = Predictions(forget.log_probs[rows], forget.labels[rows], forget.indices[rows])
+            scoped.append({**predictions, "forget": own})
+        return scoped
+
+    def _by_construction(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Pass what a model retrained from scratch has forgotten by construction, unless it was trained on copies."""
+        copies = {ALL: self.plan.all_copies, NEW: self.plan.copies}
+
+        def judged(finding: Finding) -> Finding:
+            stay = copies.get(finding.scope, ())
+            how = f"{FROM_SCRATCH}, but on {many(len(stay), 'identical one')} under other ids"
+            how = how if stay else f"by construction: {FROM_SCRATCH}"
+            why = how if finding.result == "inconclusive" else f"{finding.why.rstrip('.')} ({how})"
+            return replace(finding, result=finding.result if stay else "passed", why=why)
+
+        return tuple(finding if finding.scope == UTILITY else judged(finding) for finding in findings)
 
 
-def _facts(evaluation: Evaluation, lost: Mapping[str, float]) -> Facts:
-    """What a rule may name: the audit's numbers and the accuracy lost."""
-    numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in lost.items()}}
-    return Facts(numbers, evaluation.retrain, evaluation.gaps)
+def make_assessor(plan: Plan, current: nn.Module, totals: Mapping[str, float] | None = None) -> Assessor:
+    """Return the assessor of a request that starts from `current`, with the project's retrained models.
 
-
-def _with_audits(judge: Judge) -> Judge:
-    """The judge with the audits of the models before."""
-    audited = {scope: judge.evaluated(scope, judge.before) for scope in judge.scopes}
-    if judge.first is None or NEW not in judge.scopes:
-        return replace(judge, audited=audited, known=audited)
-    return replace(judge, audited=audited, known={**audited, ALL: judge.evaluated(ALL, judge.first)})
-
-
-def judge_for(plan: Plan, current: nn.Module, totals: Mapping[str, float] | None = None) -> Judge:
-    """The judge of a request that starts from `current`, with what the project's retrained models say.
-
-    Where a receipt is checked, `totals` is the accuracy that it says was lost since the very first model, if any.
+    For a re-audit, `totals` is the accuracy that the receipt says was lost since the very first model, if any.
     """
-    plain, case = Judge(plan), plan.case
-    forgotten = frozenset([case.ids["train"][int(row)] for row in plan.forget])
-    models = case.project.retrained(forgotten) if case.project.retrained is not None else ()
-    retrained = [plain.signals(model) for model in models]
-    before = plain.signals(current)
+    plain, opened = Assessor(plan), plan.opened
+    forgotten = frozenset([opened.ids["train"][int(row)] for row in plan.forget])
+    models = opened.project.retrained(forgotten) if opened.project.retrained is not None else ()
+    retrained = [plain.predict(model) for model in models]
+    before = plain.predict(current)
     first = None
-    if case.weights == plan.base and totals != {}:  # otherwise the very first model is, or was, not at hand
+    if opened.weights == plan.base and totals != {}:  # otherwise the very first model is, or was, not at hand
         same = state_digest(current.state_dict()) == plan.base
-        first = before if same else plain.signals(case.project.model)
-    return _with_audits(Judge(plan, before, first, retrained, totals or {} if first is None else {}))
+        first = before if same else plain.predict(opened.project.model)
+    return Assessor(plan, before, first, retrained, totals or {} if first is None else {}).with_audits()
 
 
-def with_outs(judge: Judge, outcome: Outcome, folder: Folder, listener: Listener) -> Judge:
-    """The judge with the out models that its rule asks for: the project's retrained ones, or short trainings.
-
-    A model that was trained anew needs none, and made ones are kept.
-    """
-    if judge.outs.said or not judge.plan.rule.asks_influence:
-        return judge
-    if judge.retrained:
-        return replace(judge, outs=OutModels(RETRAINED, tuple(judge.retrained)))
-    if outcome.from_scratch or outcome.diverged is not None:
-        return judge
-    return replace(judge, outs=train_out_models(judge.plan, folder, listener))
-
-
-def rehearsal(plan: Plan) -> Judge:
-    """The judge of a request before any work: a few records of noise stand in place of what models answer, the
-    project's retrained ones as well; how many those are shows when they are asked."""
-    rng, classes = np.random.default_rng(0), plan.case.sets["train"].num_classes
-    forget, new = (np.arange(min(REHEARSED, len(rows))) for rows in (plan.forget, plan.new))
-    sets = ("retain", *(name for name, rows in plan.kept.items() if len(rows)))
+def dry_assessor(plan: Plan) -> Assessor:
+    """Return an assessor on random predictions of a few records: it knows which numbers the audit will have."""
+    rng, classes = np.random.default_rng(0), plan.opened.sets["train"].num_classes
+    forget, new = (np.arange(min(DRY_RECORDS, len(rows))) for rows in (plan.forget, plan.new))
+    sets = ("retain", *(name for name, rows in plan.remaining.items() if len(rows)))
 
     def noise() -> dict[str, Predictions]:
         return {
             name: Predictions.from_logits(rng.standard_normal((n, classes)), np.arange(n) % classes, np.arange(n))
-            for name, n in {**dict.fromkeys(sets, REHEARSED), "forget": len(forget)}.items()
+            for name, n in {**dict.fromkeys(sets, DRY_RECORDS), "forget": len(forget)}.items()
         }
 
-    options = replace(plan.options, bootstrap=min(plan.options.bootstrap, REHEARSED))
+    options = replace(plan.options, bootstrap=min(plan.options.bootstrap, DRY_RECORDS))
     small = replace(plan, options=options, forget=forget, new=new)
-    before, retrained = noise(), range(ENOUGH if plan.case.project.retrained is not None else 0)
-    first = before if plan.case.weights == plan.base else None
-    return _with_audits(Judge(small, before, first, [noise() for _ in retrained]))
+    before, retrained = noise(), range(DRY_RETRAINED if plan.opened.project.retrained is not None else 0)
+    first = before if plan.opened.weights == plan.base else None
+    return Assessor(small, before, first, [noise() for _ in retrained]).with_audits()

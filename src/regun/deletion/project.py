@@ -1,4 +1,4 @@
-"""What a user's project says: a model, its data with ids, and how to unlearn; and a model of the store as a project."""
+"""A user's project: a model, its data with ids, and how to unlearn; and a model of the store as a project."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regun.arguments import (
+    NONE,
+    NUM_CLASSES,
+    REBUILD,
+    RECIPE,
+    TEXT,
+    ArgumentType,
+    as_model,
+    as_models,
+    check_arguments,
+)
 from regun.artifacts import Artifact, Store, state_digest
 from regun.artifacts.trainings import build_like, find_retrained, load_model
 from regun.data.examples import Data, Examples
@@ -18,46 +29,32 @@ from regun.data.overlap import UNSEEN, check_overlap, id_texts
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
-from regun.inputs import (
-    ANEW,
-    CLASSES,
-    NONE,
-    TEXT,
-    TRAINED_BY,
-    Kind,
-    as_model,
-    as_models,
-    check_wrong_kinds,
-    count_classes,
-    same_kind,
-    usable_device,
-)
+from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
 from regun.plugins import find_function, guarded
 from regun.splits import Reserve
 from regun.training.job import device_of
 from regun.training.recipes import Recipe, as_recipe, assumed_recipe, shorten
 
-MOST_OUTS = 1000
-"""Out models that anybody could want."""
-USERS = "code of the project (its model, its data or its method)"
+MAX_OUT_MODELS = 1000
+USER_CODE = "code of the project (its model, its data or its method)"
 A = TypeVar("A")
 B = TypeVar("B")
-IDS: Kind = ((Iterable,), "a list with one id for each example")
-KINDS: dict[str, Kind] = {
+IDS: ArgumentType = ((Iterable,), "a list with one id for each example")
+KINDS: dict[str, ArgumentType] = {
     "ids": ((*IDS[0], NONE), IDS[1]),
     "unseen_ids": ((Mapping,), "a mapping from names of sets to ids: {'test': [...]}"),
     "method": ((str,), "text as on the command line: 'regun,lr=0.02', 'file.py:function'"),
     "family": ((str, NONE), "text: resnet or swin"),
     "accept": ((str, NONE), "text: 'forgotten, val_drop<3'"),
-    "rebuild": ANEW,
-    "retrain": TRAINED_BY,
+    "rebuild": REBUILD,
+    "retrain": RECIPE,
     "retrained": ((Callable, NONE), "a function of a set of ids that returns a list of models"),
     "out_models": ((Integral,), "a whole number"),
     "out_share": ((Real,), "a number above 0 and up to 1"),
     "role": TEXT,
     "derived": ((Sequence,), "a list of names"),
-    "num_classes": CLASSES,
+    "num_classes": NUM_CLASSES,
 }
 
 
@@ -65,7 +62,7 @@ KINDS: dict[str, Kind] = {
 class Project:
     """A trained model and its data; every set is a torch Dataset, a DataLoader or a pair of tensors.
 
-    `train` is all the model was trained on, `ids` one id (text or number) for each of its examples; an id may stand for
+    `train` is all the model was trained on, `ids` one id (text or number) for each of its examples. An id may stand for
     several examples, which are then forgotten together. Without ids, an example's id is its position.
     """
 
@@ -76,7 +73,7 @@ class Project:
     val: Source | None = None
     test: Source | None = None
     unseen_ids: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
-    """Ids of heldout, val and test, where they have some: overlap with training is then found."""
+    """Ids of heldout, val and test: overlap with training is then found by id."""
     method: str = "auto"
     """As on the command line: name@preset,key=value,..."""
     family: str | None = None
@@ -84,29 +81,29 @@ class Project:
     accept: str | None = None
     """The acceptance rule; None for the default."""
     rebuild: Callable[[int], nn.Module] | None = None
-    """Makes the model afresh from a seed, for retraining; needed where its layers cannot reset themselves."""
+    """Builds the untrained model from a seed; needed where its layers cannot reset themselves."""
     retrain: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How the model was trained, and is trained anew (epochs, lr, batch_size, ...); empty if that is not known."""
+    """How the model was trained, and is retrained (epochs, lr, batch_size, ...); empty if unknown."""
     retrained: Callable[[frozenset[str]], Sequence[nn.Module]] | None = None
-    """Gives models trained without these ids, for gaps and, from three on, the noise floor; the first is the truth."""
+    """Returns models trained without these ids, for gaps and, from three on, the noise floor."""
     out_models: int = 2
     """Short trainings on the retain set by which records are judged where there are no retrained models; 0 for none."""
     out_share: float = 0.25
     """Share of the epochs of `retrain` (or of the usual 40) that each of them gets."""
     role: str = ""
-    """Who is responsible for a request, as its receipt names it: a role, not a person."""
+    """Who is responsible for requests, as receipts name it: a role, not a person."""
     derived: Sequence[str] = ()
-    """Names of other models that were made from this one, as far as you know: a receipt lists them as not covered."""
+    """Names of other models that were made from this one: receipts list them as not covered."""
     device: torch.device | str | None = None
     num_classes: int | None = None
 
     def __post_init__(self) -> None:
-        check_wrong_kinds(vars(self), KINDS, "the project's ")
+        check_arguments(vars(self), KINDS, "the project's ")
         for parts, kind in (
             ({f"derived[{number}]": name for number, name in enumerate(self.derived)}, TEXT),
             ({f"unseen_ids[{name!r}]": ids for name, ids in self.unseen_ids.items()}, IDS),
         ):
-            check_wrong_kinds(parts, dict.fromkeys(parts, kind), "the project's ")
+            check_arguments(parts, dict.fromkeys(parts, kind), "the project's ")
 
     @property
     def recipe(self) -> Recipe | None:
@@ -114,13 +111,13 @@ class Project:
         return as_recipe(self.retrain) if self.retrain else None
 
     def out_recipe(self, retain: int) -> Recipe:
-        """How a short out model is trained on so many examples: as the model was, or by the assumed recipe."""
+        """Return how an out-of-sample model is trained on so many examples: as the model was, for a share of it."""
         return shorten(self.recipe or assumed_recipe(retain), self.out_share)
 
 
 @dataclass(frozen=True)
-class Case:
-    """A project made ready: examples by set name (train, heldout, val, test) and ids as text where there are some."""
+class OpenedProject:
+    """A checked project: examples by set name (train, heldout, val, test), ids as text where there are some."""
 
     project: Project
     sets: Mapping[str, Examples]
@@ -133,7 +130,7 @@ class Case:
 
     @property
     def ids_are(self) -> str:
-        """Whether ids are `given`, or `positions` in the training data."""
+        """`given`, or `positions` in the training data."""
         return "positions" if self.project.ids is None else "given"
 
     @cached_property
@@ -144,7 +141,7 @@ class Case:
 
     @cached_property
     def why_no_fresh_model(self) -> str:
-        """Why the model cannot be made afresh; empty if it can."""
+        """Why the model cannot be built with fresh weights; empty if it can."""
         try:
             if self.project.rebuild is None:
                 reset(self.project.model, 0)
@@ -155,149 +152,136 @@ class Case:
 
 @contextmanager
 def no_exit(what: str) -> Generator[None]:
-    """Around anything that may run code of the user's: `sys.exit` in it is an error, never a success."""
+    """Turn `sys.exit` in a user's code into an error: it must never pass as success."""
     try:
         yield
     except SystemExit as fault:
         raise RegunError(
-            f"{what} ended the program with sys.exit({fault.code!r}); that is no result. Take the call out, or raise "
-            f"an error that says what is wrong."
+            f"{what} ended the program with sys.exit({fault.code!r}); remove the call, or raise an error."
         ) from fault
 
 
-def _told(
-    function: Callable[[A], object] | None, what: str, checked: Callable[[str, object], B]
-) -> Callable[[A], B] | None:
-    """The function of a project, its faults told as the project's and its answers checked."""
-
-    def call(given: A) -> B:
-        assert function is not None
-        with guarded(what):
-            return checked(f"what {what} returned", function(given))
-
-    return None if function is None else call
-
-
 def load_project(text: str) -> Project:
-    """The project that `app.py:project` or `module:function` returns."""
+    """Return the project that `app.py:project` or `module:function` returns."""
     with guarded(text):
-        made = find_function(text, "returns a regun.Project")()
-    if not isinstance(made, Project):
-        raise RegunError(f"{text} returned a {type(made).__name__}; return a regun.Project(model=..., train=..., ...).")
-    return made
+        project = find_function(text, "returns a regun.Project")()
+    if not isinstance(project, Project):
+        raise RegunError(
+            f"{text} returned a {type(project).__name__}; return a regun.Project(model=..., train=..., ...)."
+        )
+    return project
 
 
-def open_case(project: Project, *, check_content: bool = False) -> Case:
-    """Everything checked that can be checked before work: kinds, counts, an unseen set, overlap, digests."""
-    _check_other_state(as_model("the project's model", project.model))
-    _check_bad_judging(project)
-    device = usable_device(project.device) if project.device is not None else device_of(project.model)
-    given = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
-    sources = {name: source for name, source in given.items() if source is not None}
+def open_project(project: Project, *, check_content: bool = False) -> OpenedProject:
+    """Check all that can be checked before work: types, counts, an unseen set, overlap, digests."""
+    _check_settings(project)
+    device = as_device(project.device) if project.device is not None else device_of(project.model)
+    sources = {"train": project.train, "heldout": project.heldout, "val": project.val, "test": project.test}
+    sources = {name: source for name, source in sources.items() if source is not None}
     if "train" not in sources or len(sources) < 2:
         raise DataError(
             f"the project has {', '.join(sources) or 'no data'}; it needs train and at least one of heldout, val and "
-            f"test: whether something is forgotten shows against data the model never saw."
+            f"test: unlearning is judged by data the model never saw."
         )
     model = project.model
     project = replace(
         project,
-        rebuild=_told(project.rebuild, "the project's rebuild", lambda what, made: same_kind(what, made, model)),
-        retrained=_told(project.retrained, "the project's retrained", as_models),
+        rebuild=_callback(project.rebuild, "rebuild", lambda what, built: as_compatible_model(what, built, model)),
+        retrained=_callback(project.retrained, "retrained", lambda what, found: list(as_models(what, found).values())),
     )
-    with guarded("the project's model, asked about the first training example,"):
+    with guarded("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
-    total = len(sets["train"].labels)
-    given_ids = {"train": project.ids if project.ids is not None else range(total), **project.unseen_ids}
-    ids = {name: id_texts(some) for name, some in given_ids.items()}
+    train_ids = project.ids if project.ids is not None else range(len(sets["train"].labels))
+    ids = {name: id_texts(some) for name, some in {"train": train_ids, **project.unseen_ids}.items()}
     compared = {name: some for name, some in ids.items() if name != "train" or project.ids is not None}
     check_overlap(sources, sets, compared, check_content)
-    _check_without_digest(sets)
-    return Case(project, sets, ids, device)
+    for name, examples in sets.items():
+        try:
+            assert examples.digest
+        except TypeError as fault:  # found now, not after the work: the receipt holds a digest of every set
+            raise DataError(
+                f"no digest of the {name} set can be computed, and the receipt needs one: {fault}. Give inputs of a "
+                f"type that numpy has too: float32, float16, whole numbers."
+            ) from None
+    return OpenedProject(project, sets, ids, device)
 
 
-def _check_other_state(model: nn.Module) -> None:
-    state: Mapping[str, object] = model.state_dict()
+def _callback(
+    function: Callable[[A], object] | None, name: str, check: Callable[[str, object], B]
+) -> Callable[[A], B] | None:
+    """Wrap a project's function: its errors name it, and what it returns is checked."""
+    if function is None:
+        return None
+
+    def call(argument: A) -> B:
+        with guarded(f"the project's {name}"):
+            return check(f"what the project's {name} returned", function(argument))
+
+    return call
+
+
+def _check_settings(project: Project) -> None:
+    state: Mapping[str, object] = as_model("the project's model", project.model).state_dict()
     other = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if other:
         raise RegunError(
             f"the model's state {other[0]!r} is a {type(state[other[0]]).__name__} (from get_extra_state); receipts "
             f"and model files hold tensors only. Keep it in a buffer, or outside the state."
         )
-
-
-def _check_bad_judging(project: Project) -> None:
+    problems: list[str] = []
     if project.unseen_ids and project.ids is None:
-        raise SettingsError(
-            [
-                "the project has unseen_ids without ids: numbers of training records and ids of unseen ones would be "
-                "taken for each other. Give ids, or leave unseen_ids out."
-            ]
+        problems.append(
+            "the project has unseen_ids without ids, so positions of training records and ids of unseen ones could be "
+            "confused. Give ids, or omit unseen_ids."
         )
-    assert project.recipe is None or project.recipe.epochs >= 0  # one that cannot be read is said here
-    if not 0 <= project.out_models <= MOST_OUTS or not 0 < project.out_share <= 1:
-        raise SettingsError(
-            [
-                f"the project has out_models={project.out_models} and out_share={project.out_share}; give 0 to "
-                f"{MOST_OUTS} models, and a share above 0 and up to 1."
-            ]
+    assert project.recipe is None or project.recipe.epochs >= 0  # raises where `retrain` is no recipe
+    if not 0 <= project.out_models <= MAX_OUT_MODELS or not 0 < project.out_share <= 1:
+        problems.append(
+            f"the project has out_models={project.out_models} and out_share={project.out_share}; give 0 to "
+            f"{MAX_OUT_MODELS} models, and a share above 0 and up to 1."
         )
-
-
-def _check_without_digest(sets: Mapping[str, Examples]) -> None:
-    """The receipt holds a digest of every set; one that cannot be had is found now and not after the work."""
-    for name, examples in sets.items():
-        try:
-            assert examples.digest
-        except TypeError as fault:
-            raise DataError(
-                f"no digest of the {name} set can be made, and the receipt needs one: {fault}. Give inputs of a type "
-                f"that numpy knows too: float32, float16, whole numbers."
-            ) from None
+    if problems:
+        raise SettingsError(problems)
 
 
 def stored_project(
-    base: Artifact, data: Data, kept: Reserve, store: Store, device: torch.device, family: str
+    base: Artifact, data: Data, reserve: Reserve, store: Store, device: torch.device, family: str
 ) -> Project:
-    """A model of the store with the data of its manifest; an example's id is its index in the training data."""
+    """Return a model of the store as a project; an example's id is its index in the training data."""
     if base.inputs["data"] != data.train.digest:
         raise StoreError(
-            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, these have "
+            f"the base model {base.key[:12]} was trained on other data (digest {base.inputs['data'][:12]}, got "
             f"{data.train.digest[:12]}); give the data it was trained on."
         )
-    trained = base.tensors("trained_on")["indices"].numpy()
+    trained_on = base.tensors("trained_on")["indices"].numpy()
 
     def retrained(forgotten: frozenset[str]) -> Sequence[nn.Module]:
-        """Models of the store that were trained like the base, without the forgotten examples."""
+        """Return the models of the store that were trained like the base, without the forgotten examples."""
         forget = np.array([int(one) for one in forgotten], dtype=np.int64)
-        return [load_model(found, device) for found in find_retrained(store, base, np.setdiff1d(trained, forget))]
+        return [load_model(one, device) for one in find_retrained(store, base, np.setdiff1d(trained_on, forget))]
 
-    unseen = {"heldout": kept.heldout, "val": kept.val}
-    family_tree = [f"{a.info.get('title') or a.info.get('role')} {a.key[:12]}" for a in _descendants(store, base)]
+    models, family_keys, descendants = store.artifacts("model"), {base.key}, list[Artifact]()
+    while more := [a for a in models if a.key not in family_keys and str(a.info.get("base")) in family_keys]:
+        family_keys |= {a.key for a in more}
+        descendants += more
+    unseen = {"heldout": reserve.heldout, "val": reserve.val}
     return Project(
         model=load_model(base, device),
-        train=Selected(data.train, trained),
-        ids=trained.tolist(),
-        heldout=Selected(data.train, kept.heldout) if len(kept.heldout) else None,
-        val=Selected(data.train, kept.val) if len(kept.val) else None,
+        train=Selected(data.train, trained_on),
+        ids=trained_on.tolist(),
+        heldout=Selected(data.train, reserve.heldout) if len(reserve.heldout) else None,
+        val=Selected(data.train, reserve.val) if len(reserve.val) else None,
         test=data.test,
         unseen_ids={name: rows.tolist() for name, rows in unseen.items() if len(rows)},
         rebuild=lambda seed: build_like(base, seed),
         retrain=base.inputs.get("recipe") or {},
         retrained=retrained,
-        derived=family_tree,
+        derived=[
+            f"{a.info.get('title') or a.info.get('role')} {a.key[:12]}"
+            for a in sorted(descendants, key=lambda a: a.key)
+        ],
         family=family,
         device=device,
         num_classes=data.train.num_classes,
     )
-
-
-def _descendants(store: Store, base: Artifact) -> list[Artifact]:
-    """Models of the store that were made from the base, or from one that was."""
-    models = store.artifacts("model")
-    known, found = {base.key}, list[Artifact]()
-    while more := [a for a in models if a.key not in known and str(a.info.get("base")) in known]:
-        known |= {a.key for a in more}
-        found += more
-    return sorted(found, key=lambda a: a.key)

@@ -1,207 +1,168 @@
-"""From what was planned, done and found to a request's files: the receipt and what stands beside it."""
+"""The files of a finished request: the receipt as JSON and as a page, the request, the risks, the model."""
 
 import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regun.artifacts import state_digest, versions, weights_bytes
-from regun.auditing import UNSEEN, Evaluation, SplitPredictions
+from regun.auditing import ATTACKS, UNSEEN, Evaluation, SplitPredictions
 from regun.auditing.influence import Influence
 from regun.auditing.risk import percentiles
-from regun.deletion.assess import Judge
-from regun.deletion.attempt import Attempt
-from regun.deletion.folder import MODEL, OUTS, PAGE, RECEIPT, REQUEST, RISKS
+from regun.deletion.assess import Assessor, Attempt
+from regun.deletion.attempt import NO_METHOD
+from regun.deletion.folder import MODEL, OUT_MODELS, PAGE, RECEIPT, REQUEST, RISKS, SIGNATURE
 from regun.deletion.ledger import LedgerLine, now
-from regun.deletion.letter import claim_of, done_to_it, letter, limits, not_tried, tried
-from regun.deletion.out_models import SHORT, packed
+from regun.deletion.out_models import RETRAINED, SHORT, to_bytes
 from regun.deletion.plan import Plan
-from regun.deletion.receipt_page import page
-from regun.deletion.request import Dates
-from regun.deletion.signing import Receipt, seal, written
+from regun.deletion.receipt_text import description, letter, limits, page
+from regun.deletion.request import deadline
+from regun.deletion.rule import ALL
+from regun.deletion.signing import public_key_of, sign
+from regun.errors import RegunError
+from regun.render.numbers import names
 from regun.render.tables import csv_text
+from regun.settings import read_json
+from regun.unlearning import Outcome
 
+KIND, FORMAT = "regun deletion receipt", 2
 SHOWN = 20
-"""Ids, reasons and references that the receipt itself names; request.json has them all."""
+"""Ids, reasons and requesters that the receipt itself lists; request.json has them all."""
+OUTPUTS, REFERENCES = "outputs only", "outputs and out-of-sample models"
+NOT_RUN = (
+    "attacks on the weights themselves",
+    "comparing the models before and after, by somebody who has both",
+    "training the model further, to see whether the records come back",
+    "shadow models that repeat the whole unlearning many times",
+)
+
+Receipt = dict[str, Any]
 
 
-def finished(
-    judge: Judge, attempts: Sequence[Attempt], before: str, status: str, earlier: Sequence[LedgerLine]
+def make_files(
+    assessor: Assessor, attempts: Sequence[Attempt], before: str, status: str, earlier: Sequence[LedgerLine]
 ) -> tuple[LedgerLine, dict[str, bytes], Receipt]:
-    """The ledger's line, the files and the receipt of a request; the last of the attempts counts."""
-    plan, last = judge.plan, attempts[-1]
+    """Return the ledger line, the files and the receipt of a request; the last of the attempts counts."""
+    plan, last = assessor.plan, attempts[-1]
     state = last.outcome.model.state_dict()
-    files = {MODEL: weights_bytes(state), REQUEST: _request_file(plan), RISKS: _risk_file(judge, last)}
-    if judge.outs.kind == SHORT:
-        files[OUTS] = packed(judge.outs.said)
     line = LedgerLine(
         number=plan.number,
         time=now(),
         status=status,
-        naming=plan.options.naming.kind,
+        pseudonyms=plan.options.pseudonyms.kind,
         request=plan.request,
         base=plan.base,
         before=before,
         after=state_digest(state),
         data=plan.digests()["train"],
-        ids=plan.case.ids_are,
-        files=_digests(files),
+        ids=plan.opened.ids_are,
+        signer=public_key_of(plan.options.sign),
+        files={},
         previous=plan.tip,
     )
-    receipt = seal(_sections(judge, attempts, line, earlier), plan.options.sign)
-    files |= {RECEIPT: written(receipt), PAGE: page(receipt).encode()}
-    return line._replace(files=_digests(files)), files, receipt
+    receipt = _receipt(assessor, attempts, line, earlier)
+    files = {
+        MODEL: weights_bytes(state),
+        REQUEST: _request_file(plan),
+        RISKS: _risk_file(assessor, last),
+        RECEIPT: (json.dumps(receipt, indent=1, allow_nan=False) + "\n").encode(),
+        PAGE: page(receipt).encode(),
+    }
+    if assessor.out_models.kind == SHORT:
+        files[OUT_MODELS] = to_bytes(assessor.out_models.predictions)
+    line = line._replace(files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+    if plan.options.sign is not None:
+        files[SIGNATURE] = sign(line, plan.options.sign)
+    return line, files, receipt
 
 
-def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+def read_receipt(path: Path) -> Receipt:
+    """Read a receipt of this format; whether it is intact is for `regun verify` to say."""
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise RegunError(
+            f"cannot read {path}: {fault.strerror or fault}. Name a receipt.json, or the folder of regun forget --out."
+        ) from None
+    receipt = read_json(content, str(path))
+    if not isinstance(receipt, dict) or receipt.get("kind") != KIND or receipt.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+        raise RegunError(f"{path} is not a {KIND} of format {FORMAT}.")
+    return receipt  # pyright: ignore[reportUnknownVariableType]
 
 
-def _sections(
-    judge: Judge, attempts: Sequence[Attempt], line: LedgerLine, earlier: Sequence[LedgerLine]
-) -> dict[str, Any]:
-    """Every section of the receipt of the request that `line` will record."""
-    plan, last = judge.plan, attempts[-1]
-    dates = Dates.of(plan.matched.days, datetime.fromisoformat(line.time).date())
-    return {
-        "request": {
-            "number": line.number,
-            "created": line.time,
-            "dates": dates.to_json(),
-            "role": plan.role,
-            "digest": line.request,
-            "tried_before": _tried_before(plan, earlier),
-            "ids_are": line.ids,
-            **_asked(plan),
+def _receipt(
+    assessor: Assessor, attempts: Sequence[Attempt], line: LedgerLine, earlier: Sequence[LedgerLine]
+) -> Receipt:
+    """Return the receipt of the request that `line` will record; all its sentences follow from its facts."""
+    plan, last, model = assessor.plan, attempts[-1], assessor.plan.opened.project.model
+    facts: Receipt = {
+        "kind": KIND,
+        "format": FORMAT,
+        "request": _request(plan, line, earlier),
+        "model": {
+            "class": f"{type(model).__module__}.{type(model).__qualname__}",
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "base": line.base,
+            "before": line.before,
+            "after": line.after,
+            "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
+            "derived": [str(name) for name in plan.opened.project.derived],
         },
-        "model": _model(plan, line, earlier),
         "data": _data(plan),
         "method": {
             "claim": claim_of(last.outcome),
             "seed": plan.options.seed,
-            "attempts": [_attempt(attempt) for attempt in attempts],
+            "attempts": [_attempt(attempt, plan) for attempt in attempts],
         },
-        "audit": _found(judge, last),
+        "audit": _audit(assessor, last),
         "acceptance": {
             "rule": plan.rule.text,
-            "answer": last.verdict,
+            "verdict": last.verdict,
             "status": line.status,
             "findings": [asdict(finding) for finding in last.findings],
         },
-        "letter": {"text": letter(last, plan, line.status, dates)},
-        "limits": limits(last, plan),
         "software": {**versions(), "python": platform.python_version(), "system": platform.system()},
         "ledger": {"number": line.number, "previous": line.previous},
-        "files": dict(line.files),
+        "signer": line.signer,
     }
+    return {**facts, "letter": letter(facts), "limits": limits(facts)}
 
 
-def _found(judge: Judge, last: Attempt) -> dict[str, Any]:
-    """What the audit found, and what was tried for it."""
+def claim_of(outcome: Outcome) -> str:
+    """Return the claim that a run supports: `retrained`, `certified` (where a bound holds), `empirical` or `none`."""
+    if outcome.from_scratch:
+        return "retrained"
+    if outcome.method == NO_METHOD:
+        return "none"
+    bound = outcome.notes.get("certificate")
+    return "certified" if isinstance(bound, dict) and bound.get("holds") is True else "empirical"
+
+
+def _request(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
+    matched, pseudonyms = plan.matched, plan.options.pseudonyms
+    requesters = [record.requester for record in matched.records if record.requester]
+    not_taken = [one.status for one in earlier if one.request == plan.request and not one.accepted]
     return {
-        "scopes": {n: {"before": _audit(judge.audited[n]), "after": _audit(found)} for n, found in last.audit.items()},
-        "drops": dict(last.drops),
-        "influence": {n: f.to_json() if isinstance(f, Influence) else f for n, f in judge.left(last.audit).items()},
-        "judged": list(last.judged),
-        "outs": judge.outs.to_json(),
-        "tried": tried(judge, last),
-        "not_tried": not_tried(judge),
-    }
-
-
-def _model(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
-    """The model, its digests, and what else was made from it: earlier models of the folder, and those one knows of."""
-    model = plan.case.project.model
-    return {
-        "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "base": line.base,
-        "before": line.before,
-        "after": line.after,
-        "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
-        "derived": [str(name) for name in plan.case.project.derived],
-    }
-
-
-def _data(plan: Plan) -> dict[str, Any]:
-    """The sets, and how overlap between them was searched for."""
-    project = plan.case.project
-    sizes = {"train": len(plan.case.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
-    sizes |= {name: len(rows) for name, rows in plan.kept.items()}
-    digests = plan.digests()
-    searched = {"ids": project.ids is not None, "content": plan.options.check_content}
-    return {
-        "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
-        "newly_forgotten_examples": len(plan.new),
-        "earlier_ids_no_longer_at_hand": plan.gone,
-        "copies_that_stay": _copies(plan),
-        "overlap_searched_by": [name for name, done in searched.items() if done],
-    }
-
-
-def _copies(plan: Plan) -> dict[str, Any] | None:
-    """Retained records that equal forgotten ones: in all and of this request, and the first ids; None if nobody has
-    looked."""
-    if not plan.searched or not len(plan.new):
-        return None
-    first = plan.options.naming.of(dict.fromkeys(plan.all_copies))[:SHOWN]
-    return {"all": len(plan.all_copies), "new": len(plan.copies), "first_ids": first}
-
-
-def _tried_before(plan: Plan, earlier: Sequence[LedgerLine]) -> dict[str, int]:
-    """Requests for the same ids that did not end in a new model, by what became of them."""
-    return dict(Counter(line.status for line in earlier if line.request == plan.request and not line.accepted))
-
-
-def _request_file(plan: Plan) -> bytes:
-    """request.json: every record with its reason, reference and days; ids and references as the naming writes them."""
-    naming = plan.options.naming
-    different = {line.requester for line in plan.matched.lines} - {""}
-    requesters = {"": "", **dict(zip(different, naming.of(different, "requester"), strict=True))}
-    lines = [
-        {**line._asdict(), "id": name, "requester": requesters[line.requester]}
-        for name, line in zip(plan.names, plan.matched.lines, strict=True)
-    ]
-    content = {"naming": naming.kind, "ids_are": plan.case.ids_are, "lines": lines, "unseen": plan.unseen}
-    return (json.dumps(content, separators=(",", ":")) + "\n").encode()
-
-
-def _risk_file(judge: Judge, attempt: Attempt) -> bytes:
-    """risks.csv: for each forgotten example, how much it looks like a member before and after; the worst first."""
-    if not attempt.signals:
-        return b""
-    plan, ids = judge.plan, judge.plan.case.ids["train"]
-    against = next(name for name in UNSEEN if name in attempt.signals)
-    before, after = (_places(said, against) for said in (judge.before, attempt.signals))
-    names = plan.options.naming.of([ids[int(row)] for row in plan.forget])
-    this = np.isin(plan.forget, plan.new)
-    rows = sorted(zip(names, this.tolist(), before, after, strict=True), key=lambda row: (-row[3], row[0]))
-    head = ["id", "request", f"{against}_percentile_before", f"{against}_percentile_after"]
-    shown = ([n, "this" if new else "earlier", round(b, 3), round(a, 3)] for n, new, b, a in rows)
-    return csv_text(head, shown).encode()
-
-
-def _places(signals: SplitPredictions, against: str) -> list[float]:
-    """For each forgotten record, the share of records of an unseen set that look less like members, in percent."""
-    return percentiles(signals["forget"].true_log_prob, signals[against].true_log_prob).tolist()
-
-
-def _asked(plan: Plan) -> dict[str, Any]:
-    matched, naming = plan.matched, plan.options.naming
-    requesters = [line.requester for line in matched.lines if line.requester]
-    return {
-        "naming": naming.kind,
+        "number": line.number,
+        "created": line.time,
+        "dates": deadline(matched.days, datetime.fromisoformat(line.time).date()),
+        "role": plan.role,
+        "digest": line.request,
+        "tried_before": dict(Counter(not_taken)),
+        "ids_are": line.ids,
+        "pseudonyms": line.pseudonyms,
         "in_the_clear": plan.in_the_clear,
         "records": len(plan.names),
         "first_ids": list(plan.names[:SHOWN]),
-        "reasons": _counted(line.reason for line in matched.lines if line.reason),
-        "requesters": _counted(naming.of(requesters, "requester")),
+        "reasons": _counted(record.reason for record in matched.records if record.reason),
+        "requesters": _counted(pseudonyms.of(requesters, "requester")),
         "left_out": {
             "named_twice": len(matched.duplicate),
             "already_forgotten": len(matched.already),
@@ -211,37 +172,124 @@ def _asked(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    outcome = attempt.outcome
+def _counted(texts: Iterable[str]) -> dict[str, Any]:
+    counts = Counter(texts)
+    return {"different": len(counts), "most_common": [list(pair) for pair in counts.most_common(SHOWN)]}
+
+
+def _data(plan: Plan) -> dict[str, Any]:
+    sizes = {"train": len(plan.opened.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
+    sizes |= {name: len(rows) for name, rows in plan.remaining.items()}
+    digests = plan.digests()
+    searched = {"ids": plan.opened.project.ids is not None, "content": plan.options.check_content}
+    copies = None  # not searched
+    if plan.searches_copies and len(plan.new):
+        first = plan.options.pseudonyms.of(dict.fromkeys(plan.all_copies))[:SHOWN]
+        copies = {"all": len(plan.all_copies), "new": len(plan.copies), "first_ids": first}
     return {
+        "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
+        "newly_forgotten_examples": len(plan.new),
+        "earlier_ids_no_longer_in_data": plan.gone,
+        "copies_retained": copies,
+        "overlap_searched_by": [name for name, done in searched.items() if done],
+    }
+
+
+def _attempt(attempt: Attempt, plan: Plan) -> dict[str, Any]:
+    outcome = attempt.outcome
+    uses_heldout = any(method.spec.text == attempt.spec and method.needs.uses_heldout for method in plan.methods)
+    facts = {
         "spec": attempt.spec,
         "method": outcome.method,
         "settings": (outcome.method == "auto" and outcome.notes.get("trained_by")) or outcome.config,
         "cost": vars(outcome.cost),
-        "done": done_to_it(outcome, attempt.change),
         "change": attempt.change.to_json() if attempt.change is not None else None,
         "from_scratch": outcome.from_scratch,
+        "uses_heldout": uses_heldout,
         "diverged": outcome.diverged,
-        "warnings": [str(text) for text in outcome.warnings],
-        "notes": {str(name): _plain(value) for name, value in outcome.notes.items() if name != "trained_by"},
-        "answer": attempt.verdict,
+        "warnings": list(outcome.warnings),
+        "notes": {name: value for name, value in outcome.notes.items() if name != "trained_by"},
+        "verdict": attempt.verdict,
         "findings": [asdict(finding) for finding in attempt.findings],
+    }
+    return {**facts, "description": description(facts)}
+
+
+def _audit(assessor: Assessor, last: Attempt) -> dict[str, Any]:
+    def numbers(evaluation: Evaluation) -> dict[str, Any]:
+        """Return an evaluation without its curves, and without what the receipt has elsewhere."""
+        elsewhere = ("attacks", "before", "influence")
+        return {name: part for name, part in evaluation.to_json().items() if name not in elsewhere}
+
+    influences = assessor.influences(last.audit)
+    retrained = () if assessor.retrained else ("attacks with fully retrained models (RMIA, LiRA)",)
+    out_models = () if assessor.out_models.predictions else ("comparison with out-of-sample models",)
+    return {
+        "scopes": {
+            scope: {"before": numbers(assessor.audit_before[scope]), "after": numbers(evaluation)}
+            for scope, evaluation in last.audit.items()
+        },
+        "drops": dict(last.drops),
+        "influence": {n: one.to_json() if isinstance(one, Influence) else one for n, one in influences.items()},
+        "unseen_sets": list(last.unseen),
+        "out_models": assessor.out_models.to_json(),
+        "attacks": _attacks(assessor, last),
+        "attacks_not_run": [*out_models, *retrained, *NOT_RUN],
     }
 
 
-def _plain(value: Any) -> Any:
-    """What a method has noted, or its beginning as text where it is no JSON: no note may cost the work its receipt."""
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)[:200]
+def _attacks(assessor: Assessor, last: Attempt) -> list[dict[str, str]]:
+    """Return the attacks that were run: what each tests, with which access, against which unseen sets."""
+
+    def row(attack: str, access: str, against: Iterable[str]) -> dict[str, str]:
+        return {"attack": attack, "access": access, "against": names(dict.fromkeys(against))}
+
+    rows: list[dict[str, str]] = []
+    influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
+    if influence is not None and influence.parts:  # none where there are too few unseen records
+        who = "retrained models" if assessor.out_models.kind == RETRAINED else "short trainings without the records"
+        what = f"influence left: each record next to unseen ones that are as hard (by {influence.out_models} {who})"
+        rows.append(row(what, REFERENCES, [part.against for part in influence.parts if part.against in UNSEEN]))
+    runs = last.audit[ALL].attacks.values() if last.audit else ()
+    for access, uses in ((OUTPUTS, False), (REFERENCES, True)):
+        chosen = [run for run in runs if ATTACKS[run.attack].uses_references is uses]
+        if chosen:
+            labels = names(dict.fromkeys(ATTACKS[run.attack].label for run in chosen))
+            rows.append(row(f"group attacks: {labels}", access, [run.against for run in chosen]))
+    if last.audit and not runs:
+        rows.append(row("the rank of the record's loss among unseen ones", OUTPUTS, assessor.plan.remaining))
+    return rows
 
 
-def _audit(found: Evaluation) -> dict[str, Any]:
-    """An evaluation without its curves, and without what the receipt says elsewhere."""
-    return {name: part for name, part in found.to_json().items() if name not in ("attacks", "before", "influence")}
+def _request_file(plan: Plan) -> bytes:
+    """request.json: every record with its reason, requester and days; ids and requesters under the salt, if any."""
+    pseudonyms = plan.options.pseudonyms
+    different = {record.requester for record in plan.matched.records} - {""}
+    requesters = {"": "", **dict(zip(different, pseudonyms.of(different, "requester"), strict=True))}
+    records = [
+        {**record._asdict(), "id": name, "requester": requesters[record.requester]}
+        for name, record in zip(plan.names, plan.matched.records, strict=True)
+    ]
+    about = {"pseudonyms": pseudonyms.kind, "ids_are": plan.opened.ids_are}
+    return (json.dumps({**about, "records": records, "unseen": plan.unseen}, separators=(",", ":")) + "\n").encode()
 
 
-def _counted(texts: Iterable[str]) -> dict[str, Any]:
-    counts = Counter(texts)
-    return {"different": len(counts), "most_common": [list(pair) for pair in counts.most_common(SHOWN)]}
+def _risk_file(assessor: Assessor, attempt: Attempt) -> bytes:
+    """risks.csv: for each forgotten example, its rank among unseen ones before and after; the riskiest first."""
+    if not attempt.predictions:
+        return b""
+    plan, ids = assessor.plan, assessor.plan.opened.ids["train"]
+    against = next(name for name in UNSEEN if name in attempt.predictions)
+
+    def ranks(predictions: SplitPredictions) -> list[float]:
+        return percentiles(predictions["forget"].true_log_prob, predictions[against].true_log_prob).tolist()
+
+    written = plan.options.pseudonyms.of([ids[int(row)] for row in plan.forget])
+    new = np.isin(plan.forget, plan.new).tolist()
+    rows = zip(written, new, ranks(assessor.before), ranks(attempt.predictions), strict=True)
+    head = ["id", "request", f"{against}_percentile_before", f"{against}_percentile_after"]
+    shown = (
+        [name, "this" if this else "earlier", round(before, 3), round(after, 3)]
+        for name, this, before, after in sorted(rows, key=lambda row: (-row[3], row[0]))
+    )
+    return csv_text(head, shown).encode()

@@ -2,13 +2,12 @@
 
     forgotten, val_drop<3.1
 
-A rule is a list of conditions. Each is passed, failed, or cannot be told: a test that the model before unlearning
-passes as well says nothing about unlearning. `forgotten`: what is left of the records' influence, compared with models
-that never saw them, against every unseen set. `NAME~50`: the interval of the number contains 50. `NAME<1`, `<=`, `>`,
-`>=`: its value is below 1, and so on. NAME is a number of the audit (`regun audit --all` lists them) or SET_drop, the
-accuracy lost on retain, val, test or heldout in points (SET_drop_total: since before the first request). In place of
-50, `retrain` stands for the retrained model's value; `NAME<=floor` asks that the number's distance to it be within the
-noise floor.
+A rule is a list of conditions. Each is passed, failed or inconclusive: a condition on forgetting that the model before
+unlearning meets as well shows nothing. `forgotten`: the influence left, measured with out-of-sample models against
+every unseen set. `NAME~50`: the interval of the number contains 50. `NAME<1`, `<=`, `>`, `>=`: its value is below 1 ...
+NAME is a number of the audit (`regun audit --all` lists them) or SET_drop, the accuracy lost on retain, val, test or
+heldout in points (SET_drop_total: since before the first request). In place of 50, `retrain` stands for the retrained
+model's value; `NAME<=floor` asks that the number's distance to it be within the noise floor.
 """
 
 import math
@@ -26,7 +25,7 @@ from regun.render.numbers import fixed, interval
 
 FORGOTTEN = "forgotten"
 ALL, UTILITY = "all", "utility"
-"""Scopes of a finding besides `new`: all that was ever forgotten, and what the model still can."""
+"""Scopes of a finding besides `new`: all records forgotten so far, and the utility of the model."""
 _CONDITION = re.compile(
     r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 )
@@ -38,48 +37,48 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 WORDS = {"~": "the interval contains", "<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 _UTILITY = ("retain_", "val_", "test_", "heldout_")
-"""How numbers begin that are not about forgetting: what the model still can, and what it tells of those who stay."""
+"""Prefixes of numbers that are not about forgetting."""
 _LOST, _NOISE = 1.0, 52.0
-"""Points of accuracy that may be lost, and what chance adds: 1.64 standard errors of the difference of two models that
-disagree on one example in ten, 1.64 * 100 * sqrt(0.1 / n) = 52 / sqrt(n)."""
+"""Points of accuracy that may be lost, and what sampling noise adds: 1.64 standard errors of the difference of two
+models that disagree on one example in ten, 1.64 * 100 * sqrt(0.1 / n) = 52 / sqrt(n)."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """What a rule is judged by: numbers with intervals, the retrained model's values, gaps with their noise floor, the
-    influence left (or why that cannot be had), and the same facts of the model before unlearning."""
+    influence left (or why it is unknown), and the same facts of the model before unlearning."""
 
     numbers: Mapping[str, Estimate]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
-    influence: Influence | str = "it was not asked for"
+    influence: Influence | str = "it was not measured"
     before: "Facts | None" = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One condition judged on one set of facts; `meaning` says in words what it asks, `why` what was found."""
+    """One condition judged on one scope; `meaning` is the condition in words, `why` the numbers behind the result."""
 
     condition: str
     scope: str
-    answer: Outcome
+    result: Outcome
     why: str
     meaning: str = ""
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """`forgotten`: the records have lost their influence."""
+    """`forgotten`: the records have lost their influence on the model."""
 
     text = FORGOTTEN
     meaning = "the records are treated like records the model never saw"
     about_utility = False
 
     def judge(self, facts: Facts, scope: str) -> Finding:
-        found = facts.influence
-        if isinstance(found, str):
-            return Finding(self.text, scope, "inconclusive", found, self.meaning)
-        return Finding(self.text, scope, OUTCOMES[found.verdict], found.why, self.meaning)
+        influence = facts.influence
+        if isinstance(influence, str):
+            return Finding(self.text, scope, "inconclusive", influence, self.meaning)
+        return Finding(self.text, scope, OUTCOMES[influence.verdict], influence.why, self.meaning)
 
 
 @dataclass(frozen=True)
@@ -107,41 +106,38 @@ class Condition:
 
     @property
     def about_utility(self) -> bool:
-        """Whether it asks what the model still can, rather than what it has forgotten."""
+        """True for a condition on the utility of the model, not on forgetting."""
         return self.name.startswith(_UTILITY)
 
     def judge(self, facts: Facts, scope: str) -> Finding:
-        """Whether it holds and, if it is about forgetting, whether that means anything."""
+        """Judge the condition; one on forgetting passes only if the model before unlearning fails it."""
         met, why = self._met(facts)
         if not met or self.about_utility:
             return Finding(self.text, scope, "passed" if met else "failed", why, self.meaning)
         if facts.before is None:
-            return Finding(self.text, scope, "inconclusive", f"{why}; no model before it to compare with", self.meaning)
+            return Finding(self.text, scope, "inconclusive", f"{why}; no model before it to compare", self.meaning)
         already, was = self._met(facts.before)
         if already:
-            why = f"{why}; but the model before unlearning meets it too ({was}), so it shows nothing"
+            why = f"{why}; but the model before unlearning meets it too ({was}), so the test has no power"
         return Finding(self.text, scope, "inconclusive" if already else "passed", why, self.meaning)
 
     def _met(self, facts: Facts) -> tuple[bool, str]:
-        """Whether it holds, with the numbers; one that the audit does not have is an error, never a pass."""
+        """Return whether the condition holds, with the numbers; a number that the audit lacks is an error, never a
+        pass."""
         if self.bound == "floor":
             return self._within_floor(facts)
         if self.name not in facts.numbers:
             raise SettingsError([unknown("number in the acceptance rule", self.name, [FORGOTTEN, *facts.numbers])])
         number, bound = facts.numbers[self.name], self._value(facts)
         if self.sign != "~":
-            return _COMPARE[self.sign](number.value, bound), self._shown(number.value)
+            points = f"{fixed(abs(number.value))} points {'gained' if number.value < 0 else 'lost'}"
+            return _COMPARE[self.sign](number.value, bound), points if "_drop" in self.name else fixed(number.value)
         if number.low is None or number.high is None:
             raise SettingsError([f"{self.name} has no interval, so {self.text} cannot be judged; use < or >."])
         inside = number.low <= bound <= number.high
         verb = "contains" if inside else "does not contain"
         ends = interval(number.low, number.high, 2)
         return inside, f"{fixed(number.value)}, interval {ends} {verb} {_exact(round(bound, 4))}"
-
-    def _shown(self, value: float) -> str:
-        if "_drop" not in self.name:
-            return fixed(value)
-        return f"{fixed(abs(value))} points {'gained' if value < 0 else 'lost'}"
 
     def _value(self, facts: Facts) -> float:
         if isinstance(self.bound, float):
@@ -163,9 +159,9 @@ class Condition:
 
 
 NO_EVIDENCE = Finding(
-    "(forgetting)", ALL, "inconclusive", "no condition of the rule is about forgetting", "what shows forgetting"
+    "(forgetting)", ALL, "inconclusive", "no condition of the rule is about forgetting", "a test of forgetting"
 )
-"""What is found of forgetting by a rule that does not ask for it."""
+"""The finding of a rule without any condition on forgetting."""
 
 
 @dataclass(frozen=True)
@@ -179,28 +175,28 @@ class Rule:
         return ", ".join(c.text for c in self.conditions)
 
     @property
-    def asks_influence(self) -> bool:
-        """Whether models that never saw the records are needed."""
+    def needs_influence(self) -> bool:
+        """True if out-of-sample models are needed."""
         return any(isinstance(c, Forgotten) for c in self.conditions)
 
     def judge(self, scopes: Mapping[str, Facts]) -> tuple[Finding, ...]:
-        """Every condition on every set of facts; those about utility once, since they do not depend on what is new."""
-        found: list[Finding] = []
+        """Judge every condition on every scope; those on utility once, since they do not depend on the scope."""
+        findings: list[Finding] = []
         for condition in self.conditions:
             if condition.about_utility:
-                found.append(condition.judge(next(iter(scopes.values())), UTILITY))
+                findings.append(condition.judge(next(iter(scopes.values())), UTILITY))
             else:
-                found += [condition.judge(facts, scope) for scope, facts in scopes.items()]
-        return tuple(found) if any(f.scope != UTILITY for f in found) else (NO_EVIDENCE, *found)
+                findings += [condition.judge(facts, scope) for scope, facts in scopes.items()]
+        return tuple(findings) if any(f.scope != UTILITY for f in findings) else (NO_EVIDENCE, *findings)
 
 
 def verdict(findings: Iterable[Finding]) -> Decision:
     """Return the decision on all conditions together."""
-    return decide(finding.answer for finding in findings)
+    return decide(finding.result for finding in findings)
 
 
 def read_rule(text: str) -> Rule:
-    """A rule from text; all that cannot be read is reported at once.
+    """Parse a rule; all mistakes are reported at once.
 
     >>> read_rule("forgotten, smia_auc ~ 50, val_drop < 1").text
     'forgotten, smia_auc~50, val_drop<1'
@@ -218,35 +214,36 @@ def read_rule(text: str) -> Rule:
 def _condition(part: str, problems: list[str]) -> Condition | Forgotten | None:
     if part.strip() == FORGOTTEN:
         return Forgotten()
-    match, said = _CONDITION.fullmatch(part), f"the acceptance rule has {part.strip()!r}"
+    match, where = _CONDITION.fullmatch(part), f"the acceptance rule has {part.strip()!r}"
     if match is None:
         problems.append(
-            f"{said}; a condition is forgotten, NAME~50, NAME<1, NAME<=1, NAME>1 or NAME>=1 (retrain or floor may "
+            f"{where}; a condition is forgotten, NAME~50, NAME<1, NAME<=1, NAME>1 or NAME>=1 (retrain or floor may "
             f"stand for the number)."
         )
         return None
     name, sign, bound = match.groups()
     word = bound if bound[0].isalpha() else None
     if word is not None and word != "retrain" and (word, sign) != ("floor", "<="):
-        problems.append(f"{said}; words are NAME~retrain and NAME<=floor.")
+        problems.append(f"{where}; words are NAME~retrain and NAME<=floor.")
     if word is None and not math.isfinite(float(bound)):
-        problems.append(f"{said}; its bound is too large for a number.")
+        problems.append(f"{where}; its bound is too large for a number.")
     return Condition(name, sign, word or float(bound))
 
 
 def _exact(bound: float | str) -> str:
-    """The bound in full: what is shown can be read again as the same rule."""
+    """Return the bound in full, so that the text parses as the same rule."""
     return bound if isinstance(bound, str) else repr(bound).removesuffix(".0")
 
 
 def default_rule(sizes: Mapping[str, int]) -> str:
-    """The records' influence is gone, and no more accuracy is lost than a retrained model might lose.
+    """Return the default rule: no influence left, and no more accuracy lost than a retrained model might lose.
 
-    Accuracy is watched on validation or test examples, whichever are more; on held-out ones if there are no others.
+    Accuracy is measured on validation or test examples, whichever are more; on held-out ones if there are no others.
 
     >>> default_rule({"val": 100, "test": 100, "heldout": 900}), default_rule({"val": 100, "test": 10_000})
     ('forgotten, val_drop<6.2', 'forgotten, test_drop<1.5')
     """
-    watched = max(("val", "test"), key=lambda name: sizes.get(name, 0))
-    watched = watched if sizes.get(watched) else "heldout"
-    return f"{FORGOTTEN}, {watched}_drop<{_exact(round(_LOST + _NOISE / math.sqrt(max(1, sizes.get(watched, 0))), 1))}"
+    split = max(("val", "test"), key=lambda name: sizes.get(name, 0))
+    split = split if sizes.get(split) else "heldout"
+    limit = round(_LOST + _NOISE / math.sqrt(max(1, sizes.get(split, 0))), 1)
+    return f"{FORGOTTEN}, {split}_drop<{_exact(limit)}"

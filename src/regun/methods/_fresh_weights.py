@@ -1,6 +1,5 @@
 """Fresh weights: models of the job's architecture that have seen no data, and a start moved towards them."""
 
-import copy
 import logging
 import math
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from regun.errors import RegunError
 from regun.rng import generator, isolated
-from regun.training.job import Job, device_of, uncompiled
+from regun.training.job import Job, copied, device_of, uncompiled
 
 LOG = logging.getLogger("regun.auto")
 
@@ -26,7 +25,7 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
     _check_learned(uncompiled(made), job.model)
-    twin = copy.deepcopy(job.model)
+    twin = copied(job.model)
     twin.load_state_dict(uncompiled(made).state_dict())
     with torch.no_grad():
         for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
@@ -50,7 +49,7 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
 
     Frozen layers keep their weights. All weights are drawn on the CPU: the seed of one device says nothing of another.
     """
-    fresh = copy.deepcopy(model).cpu()
+    fresh = copied(model).cpu()
     frozen = dict(_frozen(fresh))
     saved = {name: value.clone() for name, value in frozen.items()}
     values = dict([*fresh.named_parameters(), *fresh.named_buffers()])
@@ -91,7 +90,7 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
     What a tensor has learned is in the order of its numbers; their spread is that of weights which can be trained.
     """
-    fresh = copy.deepcopy(model).cpu()
+    fresh = copied(model).cpu()
     draw = generator(seed, "shuffled")
     with torch.no_grad():
         for parameter in (p for p in fresh.parameters() if p.requires_grad):

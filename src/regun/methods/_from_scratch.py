@@ -1,6 +1,5 @@
 """Training from scratch without a recipe: the learning rate by trials, the length by how well the base fits."""
 
-import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from regun.methods._contract import Work
 from regun.methods._fresh_weights import fresh_model
 from regun.splits import sample
 from regun.training.forward import eval_logits
-from regun.training.job import Budget, Job, frozen_copy
+from regun.training.job import Budget, Job, copied, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
 
@@ -75,7 +74,7 @@ def train_in_rounds(job: Job, recipe: Recipe, most: int, fitted: Callable[[nn.Mo
 def _trial_loss(job: Job, model: nn.Module, recipe: Recipe) -> float:
     """Return the retain loss of a copy of the model after a few steps; infinite if it diverged."""
     retain, budget = job.indices("retain"), Budget(steps=job.cost.steps + TRIAL_STEPS)
-    trial = replace(unobserved(job), model=copy.deepcopy(model), seed=job.derive("rate"), budget=budget)
+    trial = replace(unobserved(job), model=copied(model), seed=job.derive("rate"), budget=budget)
     fitted = train_from_scratch(trial, retain, replace(recipe, schedule="constant", warmup_epochs=0))
     if fitted.diverged:
         return math.inf

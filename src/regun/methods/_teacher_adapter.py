@@ -74,4 +74,5 @@ def _first(x: Inputs) -> Tensor:
 
 
 def _on_cpu(x: Inputs) -> Inputs:
-    return {name: part.cpu() for name, part in x.items()} if isinstance(x, Mapping) else x.cpu()
+    """Copies, since a function may change them, also through numpy."""
+    return {name: part.cpu().clone() for name, part in x.items()} if isinstance(x, Mapping) else x.cpu().clone()

@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -30,14 +31,22 @@ _METER: ContextVar[_Meter | None] = ContextVar("regun: who counts forward passes
 def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     """Logits (N, K) of `model` on a tensor or a mapping of tensors, from a bare tensor or an output with `.logits`.
 
-    A mapping goes by name; one whose names are 0, 1, ... goes by position.
+    A mapping goes by name; one whose names are 0, 1, ... goes by position. The inputs are never changed: a model that
+    works on them in place gets a copy.
 
     >>> import torch
     >>> logits_of(nn.Linear(4, 3), torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
+    if not isinstance(x, Tensor | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RegunError(f"a model's input must be a tensor or a mapping of tensors, not {_kind(x)}.")
     with _one_pass(x):  # a compiled model is counted here, since no hook runs in it
-        output: object = _call(model, x)
+        try:
+            output: object = _call_protected(model, x)
+        except SystemExit as fault:
+            raise RegunError(
+                f"{type(model).__name__} called sys.exit({fault.code!r}) in its forward; raise an error instead."
+            ) from fault
     if isinstance(output, Mapping):
         output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
@@ -169,13 +178,31 @@ def _outputs(layer: nn.Module) -> int:
     return layer.out_channels if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) else 0
 
 
-def _call(model: nn.Module, x: object) -> Any:
+_IN_PLACE: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
+"""Whether a model changes its inputs, by its training mode; noticed in its first call, which gets a copy."""
+
+
+def _call_protected(model: nn.Module, x: Inputs) -> Any:
+    """Call the model so that `x` stays as it is; only models that change their inputs pay for copies."""
+    in_place = _IN_PLACE.setdefault(model, {})
+    if in_place.get(model.training, True):
+        x = {name: part.clone() for name, part in x.items()} if isinstance(x, Mapping) else x.clone()
+    versions = _versions(x)
+    output = _call(model, x)
+    in_place[model.training] = in_place.get(model.training, False) or _versions(x) != versions
+    return output
+
+
+def _versions(x: Inputs) -> list[int]:
+    """PyTorch's count of in-place changes of each tensor (inference tensors have none, and cannot be changed)."""
+    parts = x.values() if isinstance(x, Mapping) else (x,)
+    return [part._version for part in parts if not part.is_inference()]  # pyright: ignore[reportPrivateUsage]
+
+
+def _call(model: nn.Module, x: Inputs) -> Any:
     if isinstance(x, Tensor):
         return model(x)
-    if isinstance(x, Mapping):
-        parts = cast("Mapping[str, Tensor]", x)
-        return model(*parts.values()) if _by_position(parts) else model(**parts)
-    raise RegunError(f"a model's input must be a tensor or a mapping of tensors, not {_kind(x)}.")
+    return model(*x.values()) if _by_position(x) else model(**x)
 
 
 def _by_position(names: Iterable[str]) -> bool:

@@ -63,12 +63,12 @@ def percent(value: float) -> str:
 
 
 def names(titles: Iterable[str], last: str = "and") -> str:
-    """`A`, `A and B`, `A, B and C`; a title that holds a comma itself is put in quotes.
+    """Join titles in a sentence: `A`, `A and B`, `A, B and C`; one that holds a comma itself is put in quotes.
 
     >>> names(["A, large", "B"])
     '“A, large” and B'
     """
-    given = [f"“{title}”" if ", " in title else title for title in titles]
+    given = [f"“{title}”" if ", " in title else title for title in (" ".join(text.split()) for text in titles)]
     return given[0] if len(given) == 1 else f"{', '.join(given[:-1])} {last} {given[-1]}" if given else ""
 
 

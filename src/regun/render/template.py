@@ -21,7 +21,7 @@ _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uff
 
 def render(template: str, package: str = SHARED, **values: Any) -> str:
     """Fill in a template of a package, or a shared one; in HTML all text but `Markup` is escaped."""
-    return clean(environment(package).get_template(template).render(**values)) + "\n"
+    return clean(environment(package).get_template(template).render(**values)).rstrip("\n") + "\n"
 
 
 def clean(text: str) -> str:

@@ -1,6 +1,5 @@
 """Passes over examples that change nothing."""
 
-import copy
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -13,6 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from regun.data.examples import Batch, Examples
 from regun.models.forward import counting, features_of, logits_of
+from regun.training.job import copied
 from regun.types import Indices, Inputs
 
 BATCH = 256
@@ -74,7 +74,7 @@ def folded(model: nn.Module, x: Inputs) -> nn.Module:
     pairs = [(names[conv], names[norm]) for conv, norm in _feeds(model, x)]
     if not pairs:
         return model
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     for conv, norm in pairs:
         fused = fuse_conv_bn_eval(
             _as(nn.Conv2d, twin.get_submodule(conv)), _as(nn.BatchNorm2d, twin.get_submodule(norm))

@@ -11,7 +11,7 @@ from regun.auditing import Estimate, Evaluation, Gap, Predictions, evaluate
 from regun.auditing.metrics import GAPS, gap
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Row, Run, block_of, metrics_of, row_of
-from regun.experiments.study.tradeoff import Point, TradeOff
+from regun.experiments.study.tradeoff import TradeOff, TradeOffPoint
 
 SIZES = {"retain": 900, "forget": 100, "heldout": 50, "val": 100, "test": 1000}
 COST = {"steps": 90, "forward": 5000, "backward": 4000, "seconds": 7.6}
@@ -144,14 +144,14 @@ def relabelled(whole: Results, label: str, forget: str = "0.5") -> Results:
 
 
 def tradeoff(**more: Any) -> TradeOff:
-    curve = tuple(Point(80 + 10 * w, 55 - 4 * w, 0.5, 0.4, w) for w in (0.1, 0.5, 0.9))
+    curve = tuple(TradeOffPoint(80 + 10 * w, 55 - 4 * w, 0.5, 0.4, w) for w in (0.1, 0.5, 0.9))
     given = {
         "forget": "0.1",
         "label": "10 %",
-        "retrain": Point(90.0, 50.0, 0.3, 0.2),
-        "base": Point(91.0, 62.0),
+        "retrain": TradeOffPoint(90.0, 50.0, 0.3, 0.2),
+        "base": TradeOffPoint(91.0, 62.0),
         "curves": {"ReGUn": curve, "SalUn": curve[:2]},
-        "fixed": {"Finetune": Point(89.0, 60.0)},
+        "fixed": {"Finetune": TradeOffPoint(89.0, 60.0)},
         "noise": (1.5, 2.5),
     }
     return TradeOff(**(given | more))

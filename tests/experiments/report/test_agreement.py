@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from expect import assert_names
 from regun.experiments.report.formats import render
 from regun.experiments.report.page import build_report
 from regun.experiments.study.results import Block, Results
@@ -238,7 +239,7 @@ class TestOnceTheyDisagreed:
     def test_the_largest_noise_is_that_of_any_seed_in_table_and_report(self) -> None:
         table, page = render(self.noisy()), build_report(self.noisy())
         assert "3.50 (8.83)" in table
-        assert "up to 8.83" in page
+        assert "8.83" in page
         assert "7.64" not in table + page  # the mean of the two seeds' largest
 
     def test_the_limit_in_the_csv_is_never_below_the_largest(self) -> None:
@@ -250,7 +251,7 @@ class TestOnceTheyDisagreed:
         whole = results(block(*rows, seeds=2), seeds=(0, 1))
         lead = re.search(r'<p class="lead">(.*?)</p>', build_report(whole), re.DOTALL)
         assert lead is not None
-        assert "A comes closest to retraining" in lead.group(1)
+        assert_names(lead.group(1), "A", "3.00", "closest")
         assert "Few" not in lead.group(1)
         assert re.search(r"^A .*3\.00 ± 0\.00\*\*", render(whole), re.MULTILINE)
         assert not re.search(r"^Few .*\*", render(whole), re.MULTILINE)
@@ -259,10 +260,10 @@ class TestOnceTheyDisagreed:
         lost = run(None, 1, diverged="nan")
         rows = [found(n, hand_made(g), lost) for n, g in (("a", 1.0), ("b", 9.0))]
         whole = results(block(*rows, seeds=2), seeds=(0, 1))
+        assert "No mark in Gap RFTP" in render(whole)
         for form in ("terminal", "markdown", "latex"):
-            shown = " ".join(render(whole, form).split())
-            assert "no method has every run of the study without one that diverged" in shown
-            assert "closest to Retrain" not in shown
+            assert "closest to Retrain" not in " ".join(render(whole, form).split())
         page = build_report(whole)
-        assert "none can be called the closest" in page
+        (lead,) = re.findall(r'<p class="lead">(.*?)</p>', page, re.DOTALL)
+        assert "closest" not in lead
         assert 'class="v best"' not in page

@@ -10,16 +10,17 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from expect import error
 from regun.errors import RegunError
-from regun.experiments.report import charts
-from regun.experiments.report.charts import Bar, gap_figure, histogram_figure, learning_figure, roc_figure
+from regun.experiments.report.charts import gap_figure, histogram_figure, learning_figure, roc_figure
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
-from regun.experiments.study.results import Floor
-from regun.experiments.study.tradeoff import Point
+from regun.experiments.study.details import histogram
+from regun.experiments.study.results import Floor, Row
+from regun.experiments.study.tradeoff import TradeOffPoint
 from regun.render.figure_style import COLOURS, DASHES, MARKERS, colour_names, figure_bytes, series
 from regun.render.svg import Gallery
 from regun.render.template import asset
-from report_samples import tradeoff
+from report_samples import block, found, hand_made, method, tradeoff
 
 
 def lines(axes) -> dict[str, object]:
@@ -53,7 +54,7 @@ class TestTradeOff:
         assert not bare.patches
 
     def test_far_points_get_a_second_panel_around_retrain(self) -> None:
-        far = tradeoff(fixed={"NegGrad": Point(10.0, 99.0)})
+        far = tradeoff(fixed={"NegGrad": TradeOffPoint(10.0, 99.0)})
         everything, near = tradeoff_figure(far).axes
         assert near.get_xlim()[0] < 50 < near.get_xlim()[1] < 99
         assert near.get_ylim()[0] > 10
@@ -61,14 +62,17 @@ class TestTradeOff:
 
     def test_points_that_are_not_finite_are_left_out(self) -> None:
         broken = tradeoff(
-            curves={"A": (Point(math.nan, 50.0, w=0.1), Point(80.0, 50.0, w=0.9)), "B": (Point(1, math.inf),)}
+            curves={
+                "A": (TradeOffPoint(math.nan, 50.0, w=0.1), TradeOffPoint(80.0, 50.0, w=0.9)),
+                "B": (TradeOffPoint(1, math.inf),),
+            }
         )
         drawn = lines(tradeoff_figure(broken).axes[0])
         assert len(drawn["A"].get_xydata()) == 1
         assert "B" not in drawn
 
     def test_text_is_never_mathematics(self) -> None:
-        odd = tradeoff(fixed={r"$\frac{": Point(89.0, 60.0), "名 <b>": Point(88.0, 60.0)})
+        odd = tradeoff(fixed={r"$\frac{": TradeOffPoint(89.0, 60.0), "名 <b>": TradeOffPoint(88.0, 60.0)})
         written = figure_bytes(tradeoff_figure(odd), ".svg").decode()
         assert r"$\frac{" in written
         assert "名 &lt;b&gt;" in written
@@ -84,7 +88,7 @@ class TestSaving:
 
     @pytest.mark.parametrize("suffix", [".jpg", ""])
     def test_another_suffix_is_refused(self, suffix: str) -> None:
-        with pytest.raises(RegunError, match=rf"'{suffix}'.*\.pdf, \.png, \.svg"):
+        with error(RegunError, "pdf", "png", "svg"):
             figure_bytes(Figure(), suffix)
 
     def test_nothing_global_changes(self) -> None:
@@ -100,10 +104,14 @@ def test_series_can_be_told_apart_without_colour() -> None:
     assert len(DASHES) >= 4
 
 
+def gap_rows(*rows: Row) -> list[Row]:
+    return [row for row in block(*rows, base=None).rows if row.kind != "retrain"]
+
+
 class TestGaps:
     def test_rows_and_floor(self) -> None:
-        bars = [Bar("A", 0.5), Bar("B", 3.0, [2.0, 4.0]), Bar("Base", 7.0, method=False)]
-        (axes,) = gap_figure(bars, Floor(1.0, 2.0, 2.5, 1), "Gap").axes
+        rows = gap_rows(method("A", 0.5), method("B", 2.0, 4.0), found("base", hand_made(7.0), kind="base"))
+        (axes,) = gap_figure(rows, "gap_rftp", Floor(1.0, 2.0, 2.5, 1), "Gap").axes
         drawn = lines(axes)
         assert {t: tuple(d.get_xydata()[0]) for t, d in drawn.items()} == {"A": (0.5, 0), "B": (3, 1), "Base": (7, 2)}
         assert [t.get_text() for t in axes.get_yticklabels()] == ["A", "B", "Base"]
@@ -113,18 +121,19 @@ class TestGaps:
         assert axes.get_xlim()[0] == 0.0
 
     def test_every_run_is_a_tick(self) -> None:
-        (axes,) = gap_figure([Bar("A", 3.0, [2.0, 3.0, 4.0]), Bar("B", 1.0, [1.0])], None, "Gap").axes
+        (axes,) = gap_figure(gap_rows(method("A", 2.0, 3.0, 4.0), method("B", 1.0)), "gap_rftp", None, "Gap").axes
         (ticks,) = [line for line in axes.lines if line.get_marker() == "|"]
         np.testing.assert_allclose(ticks.get_xydata(), [[2, 0], [3, 0], [4, 0]])
 
     def test_a_method_far_off_does_not_flatten_the_others(self) -> None:
-        (axes,) = gap_figure([Bar("A", 0.5), Bar("B", 1.0), Bar("C", 60.0)], None, "Gap").axes
+        rows = gap_rows(method("A", 0.5), method("B", 1.0), method("C", 60.0))
+        (axes,) = gap_figure(rows, "gap_rftp", None, "Gap").axes
         assert axes.get_xscale() == "log"
         assert "log" in axes.get_xlabel()
 
     def test_nothing_finite_is_still_a_figure(self) -> None:
-        for bars in ([Bar("A", math.nan), Bar("B", 0.0)], []):
-            assert Gallery().embed(gap_figure(bars, None, "Gap"), "x").startswith("<svg")
+        for rows in (gap_rows(method("A", math.nan), method("B", 0.0)), []):
+            assert Gallery().embed(gap_figure(rows, "gap_rftp", None, "Gap"), "x").startswith("<svg")
 
 
 class TestPanels:
@@ -139,9 +148,10 @@ class TestPanels:
 
     def test_histograms_are_shares_and_lose_nobody(self) -> None:
         values = np.array([-100.0, 0.0, 0.1, 100.0])
-        assert charts.shares(values, (-5.0, 5.0)).sum() == pytest.approx(100.0)
-        assert charts.shares(values, (-5.0, 5.0))[[0, -1]].tolist() == [25.0, 25.0]
-        (axes,) = histogram_figure({"heldout": values, "test": values, "forget": values}, (-5.0, 5.0), 50.0).axes
+        shares = histogram(values, (-5.0, 5.0))
+        assert shares.sum() == pytest.approx(100.0)
+        assert shares[[0, -1]].tolist() == [25.0, 25.0]
+        (axes,) = histogram_figure({"heldout": shares, "test": shares, "forget": shares}, (-5.0, 5.0), 50.0).axes
         outlines = [p for p in axes.patches if p.get_label()]
         assert [p.get_label() for p in outlines] == ["heldout", "test", "forget"]
         assert [t.get_text() for t in axes.get_xticklabels()] == ["50", "99", "1", "90", "10"]

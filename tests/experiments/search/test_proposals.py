@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import regun.experiments.search.proposals as proposals_module
+from expect import error
 from regun.errors import RegunError
 from regun.experiments.search import Space, Trial
-from regun.experiments.search.proposals import Proposals, run_trials
+from regun.experiments.search.proposals import Proposer, run_trials
 from regun.methods import Choice, Range
 
 optuna = pytest.importorskip("optuna")
@@ -36,9 +37,7 @@ def told(trials) -> list:
 
 @pytest.mark.parametrize("pareto", [False, True])
 def test_one_seed_gives_the_same_trials_and_another_seed_others(pareto: bool) -> None:
-    first, second, other = (
-        run_trials(Proposals(space=MIXED, seed=seed, pareto=pareto), 14, bowl) for seed in (0, 0, 1)
-    )
+    first, second, other = (run_trials(Proposer(space=MIXED, seed=seed, pareto=pareto), 14, bowl) for seed in (0, 0, 1))
     assert told(first) == told(second)
     assert first[0].values == other[0].values == dict(MIXED.start)
     assert [t.values for t in first[1:]] != [t.values for t in other[1:]]
@@ -47,16 +46,16 @@ def test_one_seed_gives_the_same_trials_and_another_seed_others(pareto: bool) ->
 
 @pytest.mark.parametrize("pareto", [False, True])
 def test_a_short_search_is_the_beginning_of_a_long_one(pareto: bool) -> None:
-    proposals = Proposals(space=MIXED, pareto=pareto)
-    assert told(run_trials(proposals, 8, bowl)) == told(run_trials(proposals, 16, bowl))[:8]
+    proposer = Proposer(space=MIXED, pareto=pareto)
+    assert told(run_trials(proposer, 8, bowl)) == told(run_trials(proposer, 16, bowl))[:8]
 
 
 def test_a_trial_is_a_function_of_the_seed_and_of_the_trials_before_it() -> None:
     """Nothing is remembered in between: asked at any point, in any order, the same is proposed."""
-    proposals = Proposals(space=MIXED, seed=3)
-    done = run_trials(proposals, 10, bowl)
+    proposer = Proposer(space=MIXED, seed=3)
+    done = run_trials(proposer, 10, bowl)
     for number in (9, 0, 6, 3, 6):
-        assert Proposals(space=MIXED, seed=3).after(done[:number]) == done[number].values
+        assert Proposer(space=MIXED, seed=3).propose(done[:number]) == done[number].values
 
 
 def test_what_is_proposed_follows_the_scores() -> None:
@@ -65,7 +64,7 @@ def test_what_is_proposed_follows_the_scores() -> None:
     def other(number, values) -> Trial:
         return Trial(number=number, values=values, score=values["w"], forgetting=0.0, utility=0.0)
 
-    one, two = (run_trials(Proposals(space=MIXED), 12, attempt) for attempt in (bowl, other))
+    one, two = (run_trials(Proposer(space=MIXED), 12, attempt) for attempt in (bowl, other))
     assert [t.values for t in one[:6]] == [t.values for t in two[:6]]
     assert [t.values for t in one[6:]] != [t.values for t in two[6:]]
 
@@ -74,29 +73,29 @@ def test_it_learns_from_its_trials() -> None:
     """Better than the same number of evenly spread trials, over several seeds."""
 
     def best(spread: int) -> float:
-        searches = [run_trials(Proposals(space=MIXED, seed=s, spread=spread), 30, bowl) for s in range(6)]
+        searches = [run_trials(Proposer(space=MIXED, seed=s, spread=spread), 30, bowl) for s in range(6)]
         return float(np.mean([min(t.score for t in trials) for trials in searches]))
 
     assert best(6) < 0.7 * best(99)
 
 
 def test_every_proposal_lies_inside_the_space() -> None:
-    for trial in run_trials(Proposals(space=MIXED, seed=7), 20, bowl):
+    for trial in run_trials(Proposer(space=MIXED, seed=7), 20, bowl):
         assert trial.values["lr"] in (0.1, 0.05, 0.01)
         assert 0.1 <= trial.values["w"] <= 0.9
         assert 1e-4 <= trial.values["g"] <= 1e-1
 
 
 def test_a_finite_space_is_tried_without_repeats_and_then_ends() -> None:
-    found = run_trials(Proposals(space=FINITE), 20, flat)
+    found = run_trials(Proposer(space=FINITE), 20, flat)
     assert len(found) == 6
     assert len({tuple(t.values.items()) for t in found}) == 6
     assert found[0].values == dict(FINITE.start)
-    assert told(run_trials(Proposals(space=FINITE), 4, flat)) == told(found)[:4]
+    assert told(run_trials(Proposer(space=FINITE), 4, flat)) == told(found)[:4]
 
 
 def test_a_space_of_one_point_is_the_start_alone() -> None:
-    assert [t.values for t in run_trials(Proposals(space=Space({}, {})), 9, flat)] == [{}]
+    assert [t.values for t in run_trials(Proposer(space=Space({}, {})), 9, flat)] == [{}]
 
 
 def test_nothing_global_is_seeded_read_or_left_changed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +104,7 @@ def test_nothing_global_is_seeded_read_or_left_changed(capfd: pytest.CaptureFixt
 
     before, verbosity = state(), optuna.logging.get_verbosity()
     handlers = list(logging.getLogger("optuna").handlers)
-    run_trials(Proposals(space=MIXED), 9, bowl)
+    run_trials(Proposer(space=MIXED), 9, bowl)
     assert state() == before
     assert optuna.logging.get_verbosity() == verbosity
     assert logging.getLogger("optuna").handlers == handlers
@@ -114,7 +113,7 @@ def test_nothing_global_is_seeded_read_or_left_changed(capfd: pytest.CaptureFixt
 
 def test_trials_are_told_as_they_end() -> None:
     seen: list[int] = []
-    run_trials(Proposals(space=FINITE), 3, flat, lambda t: seen.append(t.number))
+    run_trials(Proposer(space=FINITE), 3, flat, lambda t: seen.append(t.number))
     assert seen == [0, 1, 2]
 
 
@@ -122,12 +121,12 @@ def test_an_error_of_a_trial_reaches_the_caller() -> None:
     def broken(number, values) -> Trial:
         raise RegunError("the method cannot run")
 
-    with pytest.raises(RegunError, match="the method cannot run"):
-        run_trials(Proposals(space=FINITE), 3, broken)
+    with error(RegunError, "method"):
+        run_trials(Proposer(space=FINITE), 3, broken)
 
 
 def test_without_optuna_the_way_out_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proposals_module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RegunError, match="a search needs Optuna, which is not installed: pip install 'regun.tune.'"):
-        run_trials(Proposals(space=MIXED), 2, lambda number, values: pytest.fail("a trial was run"))
-    assert len(run_trials(Proposals(space=FINITE), 2, flat)) == 2  # combinations need no estimator
+    with error(RegunError, "Optuna", "regun[tune]"):
+        run_trials(Proposer(space=MIXED), 2, lambda number, values: pytest.fail("a trial was run"))
+    assert len(run_trials(Proposer(space=FINITE), 2, flat)) == 2  # combinations need no estimator

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expect import error
 from regun.errors import SettingsError
 from regun.experiments.search import Space
 from regun.methods import Choice, Range, get_method, method_names
@@ -53,7 +54,7 @@ def test_what_is_given_is_not_searched() -> None:
 
 
 def test_a_start_that_has_no_place_in_a_range_is_refused() -> None:
-    with pytest.raises(SettingsError, match="l1_sparse.gamma is searched from 5e-06 to 0.005 and starts at 0"):
+    with error(SettingsError, "l1_sparse.gamma", 5e-06, 0.005, 0):
         space_of("l1_sparse", gamma=0)
 
 

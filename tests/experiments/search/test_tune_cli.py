@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from expect import assert_names
 from regun.artifacts import Store
 from regun.cli import main
 from regun.experiments.search.settings_file import read_settings
@@ -39,15 +40,11 @@ def base(home: Path) -> str:
 def test_a_search_with_the_oracle_says_so_and_shows_a_table(run, base: str) -> None:
     code, out, err = run("tune", "--base", base, *QUICK, "--methods", "finetune,regun,ssd", "--trials", "3")
     assert code == 0, err
-    assert out.startswith(
-        "objective gap: Gap RFVP, the distance to Retrain on validation. It needs the oracle: retrained"
-    )
-    assert "Test data are not used." in out
+    assert_names(out, "gap", "RFVP")
     lines = out.splitlines()
     assert lines[2].split() == ["method", "default", "best", "trials", "settings"]
     assert [line.split()[0] for line in lines[4:7]] == ["finetune", "regun", "ssd"]
-    assert "nothing to search" in lines[6]
-    assert "tune finetune: trial 3/3  score " in err
+    assert_names(err, "finetune", "3/3")
     again = run("tune", "--base", base, *QUICK, "--methods", "finetune,regun,ssd", "--trials", "3", "--quiet")
     assert again == (0, out, "")
 
@@ -75,7 +72,6 @@ def test_the_files_and_what_reads_them(run, base: str, home: Path) -> None:
     assert float(rows[0]["score"]) == regun["trials"][0]["score"]
     page = (folder / "report.html").read_text()
     assert page.count("<svg") == 3
-    assert "No retrained model is used" in page
 
     used = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), "--method", "regun", "--json", "--quiet")  # fmt: skip
     config = json.loads(used[1])["config"]
@@ -83,17 +79,14 @@ def test_the_files_and_what_reads_them(run, base: str, home: Path) -> None:
     won = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), "--method", "regun,w=0.25", "--json", "--quiet")  # fmt: skip
     config = json.loads(won[1])["config"]
     assert (config["w"], config["batch_size"]) == (0.25, 16)
-    for more, message in (
-        (
-            ["--method", "salun"],
-            "has no settings for the method 'salun' and request '0.1'; it has methods: finetune, regun",
-        ),
-        (["--forget", "0.2"], "has no settings for the request '0.2'; it has requests: 0.1"),
-        (["--settings", str(home / "none.toml")], "cannot read the settings file"),
+    for more, names in (
+        (["--method", "salun"], ["'salun'", "'0.1'", "finetune", "regun"]),
+        (["--forget", "0.2"], ["'0.2'", "0.1"]),
+        (["--settings", str(home / "none.toml")], [home / "none.toml"]),
     ):
         code, out, err = run("unlearn", "--base", base, *QUICK, "--settings", str(folder / "tuned.toml"), *more)
         assert (code, out) == (2, "")
-        assert message in err
+        assert_names(err, *names)
 
 
 def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None:
@@ -101,7 +94,6 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
     code, out, err = run(*order, "--out", str(home / "best.safetensors"))
     assert code == 0, err
     assert out.splitlines()[0].split() == ["trial", "score", "settings"]
-    assert "needs no retrained model" in out
     assert (home / "best.safetensors").stat().st_size > 0
     result = json.loads(run(*order, "--json", "--quiet")[1])
     trials = result["tuning"]["trials"]
@@ -112,49 +104,49 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "names"),
     [
-        (["--objective", "refrence"], "unknown objective 'refrence'. Did you mean 'reference'?"),
-        (["--trials", "0"], "--trials is 0; give at least 1"),
-        (["--methods", "regnu"], "unknown method 'regnu'. Did you mean 'regun'?"),
-        (["--methods", "regun,regun"], "--methods names regun more than once"),
-        (["--methods", "regun,lr=fast"], "regun.lr is 'fast'"),
-        (["--methods", "lr=1,regun"], "is not of the form name,key=value"),
-        (["--methods", "ssd"], "ssd: nothing to search for this family of models (resnet)"),
-        (["--methods", "regun,lr=0.1,w=0.2"], "regun: nothing to search"),
-        (["--forget", "0.3"], "the objective gap needs the retrained model and at least one reference"),
-        (["--base", "fff"], "0 model whose key starts with 'fff'"),
-        (["--objective", "reference", "--retrain", "abc"], "--retrain and --references are for the objective gap"),
-        (["--methods", "regun,finetune", "--budget", "9"], "budget is '9'"),
-        (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], "cannot write"),
-        (["--out", "{home}/file"], "--out is {home}/file, a file; name a folder"),
+        (["--objective", "refrence"], ["'refrence'", "reference"]),
+        (["--trials", "0"], ["--trials", 0, 1]),
+        (["--methods", "regnu"], ["'regnu'", "regun"]),
+        (["--methods", "regun,regun"], ["--methods", "regun"]),
+        (["--methods", "regun,lr=fast"], ["regun.lr", "'fast'"]),
+        (["--methods", "lr=1,regun"], ["lr=1"]),
+        (["--methods", "ssd"], ["ssd", "resnet"]),
+        (["--methods", "regun,lr=0.1,w=0.2"], ["regun"]),
+        (["--forget", "0.3"], ["gap", "reference"]),
+        (["--base", "fff"], ["'fff'"]),
+        (["--objective", "reference", "--retrain", "abc"], ["--retrain", "--references", "gap"]),
+        (["--methods", "regun,finetune", "--budget", "9"], ["budget", "'9'"]),
+        (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], ["{home}/file/x"]),
+        (["--out", "{home}/file"], ["--out", "{home}/file"]),
     ],
 )
-def test_bad_input_is_said_and_nothing_is_printed(more: list[str], message: str, run, base: str, home: Path) -> None:
+def test_bad_input_is_named_and_nothing_is_printed(more: list[str], names: list, run, base: str, home: Path) -> None:
     (home / "file").write_text("")
     code, out, err = run("tune", "--base", base, *QUICK, *(m.format(home=home) for m in more))
     assert (code, out) == (2, "")
-    assert message.format(home=home) in err
+    assert_names(err, *(str(name).format(home=home) for name in names))
     assert "Traceback" not in err
 
 
 def test_all_mistakes_are_reported_at_once(run, base: str) -> None:
     code, _, err = run("tune", "--base", base, *QUICK, "--objective", "x", "--trials", "0", "--methods", "a,b")
     assert code == 2
-    assert err.startswith("regun: 4 settings are wrong:\n")
+    assert_names(err, "'x'", "--trials", "'a'", "'b'")
 
 
 @pytest.mark.parametrize("trials", ["0", "-1"])
 def test_bad_numbers_of_trials_for_unlearn(trials: str, run, base: str) -> None:
     code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", trials)
     assert (code, out) == (2, "")
-    assert f"--tune is {trials}; give at least 1 trial" in err
+    assert_names(err, "--tune", trials, 1)
 
 
 def test_unlearn_cannot_search_where_there_is_nothing(run, base: str) -> None:
     code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", "3", "--method", "ssd")
     assert (code, out) == (2, "")
-    assert "SSD has nothing to search (its searched settings: none for this family of models; given: none)" in err
+    assert_names(err, "SSD")
 
 
 def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
@@ -168,7 +160,6 @@ def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=100)
     assert (process.returncode, out) == (130, "")
-    assert "regun: interrupted; what was finished is kept." in err
     assert "Traceback" not in err
     finished = len(Store(home / "store").artifacts("score"))
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=200)

@@ -7,7 +7,7 @@ import pytest
 
 from expect import assert_names, error
 from mini import MINI, study
-from regun.artifacts.setup import unlearning_preset
+from regun.artifacts.setup import unlearning_pipeline
 from regun.errors import RegunError, SettingsError
 from regun.experiments.study.parse import builtin_names, parse_study, read_study
 from regun.experiments.study.resolved import as_comments, resolved
@@ -43,8 +43,10 @@ def test_the_papers_studies_are_the_papers(name: str) -> None:
     assert found.recipe_value.epochs == (200 if name.startswith("swin") else 100)
     method, config = found.resolve("regun", "0.1")
     assert (config.epochs, config.batch_size) == (20 if name.startswith("swin") else 10, 128)
-    assert found.setup(0, "DIR").preset == ("swin" if name.startswith("swin") else "resnet")
-    assert unlearning_preset(found.setup(0, "DIR").preset) == ("swin-unlearn" if name.startswith("swin") else "resnet")
+    assert found.setup(0, "DIR").pipeline == ("swin" if name.startswith("swin") else "resnet")
+    assert unlearning_pipeline(found.setup(0, "DIR").pipeline) == (
+        "swin-unlearn" if name.startswith("swin") else "resnet"
+    )
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -83,7 +85,7 @@ def test_what_a_study_stands_for_may_follow_its_file(name: str) -> None:
     found = read_study(name)
     told = as_comments(found)
     assert all(line.startswith("#") for line in told.splitlines())
-    for part in (f"epochs={found.recipe_value.epochs}", found.setup(0, "DIR").preset, *found.rows):
+    for part in (f"epochs={found.recipe_value.epochs}", found.setup(0, "DIR").pipeline, *found.rows):
         assert part in told
     values = resolved(found)
     assert set(values["methods"]) == set(found.rows)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from regun.auditing.predictions import FloatArray
-from regun.experiments.study.results import Floor
+from regun.experiments.study.details import BINS
+from regun.experiments.study.results import Floor, Row
 from regun.render.figure_style import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
 from regun.render.numbers import fixed, shortened
 
@@ -26,36 +26,27 @@ ROLES = {
 """Colour and dashes of a curve by whose it is, in the order in which they are drawn."""
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A row of the gap chart: its mean, every run's value, and whether it is a method or only there to compare."""
-
-    title: str
-    value: float
-    runs: Sequence[float] = ()
-    method: bool = True
-
-
-def gap_figure(bars: Sequence[Bar], floor: Floor | None, label: str) -> Figure:
-    """Distance to Retrain, one row each in the order given; the band is as far as two retrained models are apart."""
+def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -> Figure:
+    """Draw the distance of every row to Retrain, in this order, run by run; the band is the noise floor."""
     with look():
-        longest = max((len(bar.title) for bar in bars), default=0)
+        longest = max((len(row.title) for row in rows), default=0)
         left = min(155.0, 20.0 + 6.4 * longest)
-        height = 62 + 24 * len(bars)
+        height = 62 + 24 * len(rows)
         figure = Figure(figsize=(400 * UNIT, height * UNIT))
         axes = figure.add_axes((left / 400, 44 / height, (400 - 48 - left) / 400, (height - 54) / height))
         axes.tick_params(labelsize=11.5)
         axes.xaxis.label.set_fontsize(11.5)
-        values = [v for bar in bars for v in (bar.value, *bar.runs) if math.isfinite(v)]
+        cells = [row.cells[gap] for row in rows]
+        values = [v for cell in cells for v in (cell.mean, *(one.value for one in cell.by_run)) if math.isfinite(v)]
         logarithmic = _spans_decades(values, floor)
         if logarithmic:
             axes.set_xscale("log")
         _band(axes, floor)
-        for row, bar in enumerate(bars):
-            _row(axes, row, bar)
-        axes.set(ylim=(len(bars) - 0.4, -0.6), xlabel=f"{label} (points{', log axis' if logarithmic else ''})")
+        for place, row in enumerate(rows):
+            _row(axes, place, row, gap)
+        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"{label} (points{', log axis' if logarithmic else ''})")
         _gap_limits(axes, values, floor, logarithmic)
-        axes.set_yticks(range(len(bars)), [shortened(label_of(bar.title), 20) for bar in bars])
+        axes.set_yticks(range(len(rows)), [shortened(label_of(row.title), 20) for row in rows])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.spines["left"].set_visible(False)
         axes.grid(True, axis="x")
@@ -91,26 +82,28 @@ def _band(axes: Axes, floor: Floor | None) -> None:
         axes.axvspan(floor.largest, floor.limit, color=NOISE, alpha=0.07, lw=0)
 
 
-def _row(axes: Axes, row: int, bar: Bar) -> None:
-    if not math.isfinite(bar.value):
+def _row(axes: Axes, place: int, row: Row, gap: str) -> None:
+    mean, runs = row.cells[gap].mean, [one.value for one in row.cells[gap].by_run]
+    if not math.isfinite(mean):
         return
-    colour = ACCENT if bar.method else MUTED
+    method = row.kind == "method"
+    colour = ACCENT if method else MUTED
     if axes.get_xscale() == "linear":  # a log axis has no zero to start from
-        axes.plot([0.0, bar.value], [row, row], color=colour, lw=1.1, alpha=0.45)
-    if len(bar.runs) > 1:
-        axes.plot(bar.runs, [row] * len(bar.runs), "|", color=colour, markersize=8, alpha=0.8)
+        axes.plot([0.0, mean], [place, place], color=colour, lw=1.1, alpha=0.45)
+    if len(runs) > 1:
+        axes.plot(runs, [place] * len(runs), "|", color=colour, markersize=8, alpha=0.8)
     axes.plot(
-        [bar.value],
-        [row],
-        "o" if bar.method else "s",
+        [mean],
+        [place],
+        "o" if method else "s",
         color=colour,
         markersize=7.5,
-        markerfacecolor=colour if bar.method else "white",
-        label=label_of(bar.title),
+        markerfacecolor=colour if method else "white",
+        label=label_of(row.title),
     )
     axes.annotate(
-        fixed(bar.value),
-        (max(bar.value, *bar.runs) if bar.runs else bar.value, row),
+        fixed(mean),
+        (max(mean, *runs), place),
         xytext=(8, 0),
         textcoords="offset points",
         va="center",
@@ -122,10 +115,7 @@ def _row(axes: Axes, row: int, bar: Bar) -> None:
 
 
 def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: int) -> Figure:
-    """ROC curves on log axes, by role; shares between 0 and 1.
-
-    What is found without a single false alarm stands at the left edge, below the first share that can be seen.
-    """
+    """Draw ROC curves on log axes, by role; rates between 0 and 1, those below the first visible one at the edge."""
     low = 10.0 ** math.floor(math.log10(1.0 / max(nonmembers, 10)))
     with look():
         figure, axes = _panel((190, 186), left=42, bottom=37)
@@ -136,8 +126,8 @@ def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: 
             fpr, tpr = (np.clip(side, low, 1.0) for side in curves[role])
             axes.plot(fpr, tpr, color=colour, linestyle=dashes, lw=1.5, drawstyle="steps-post", label=role)
         axes.set(xscale="log", yscale="log", xlim=(low, 1.15), ylim=(low, 1.15))
-        axes.set_xlabel("wrongly accused (%)", labelpad=3)
-        axes.set_ylabel("found (%)", labelpad=2)
+        axes.set_xlabel("false positive rate (%)", labelpad=3)
+        axes.set_ylabel("true positive rate (%)", labelpad=2)
         for axis in (axes.xaxis, axes.yaxis):
             ticks = [10.0**e for e in range(round(math.log10(low)), 1)]
             axis.set_major_locator(FixedLocator(ticks))
@@ -147,19 +137,16 @@ def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: 
     return figure
 
 
-def histogram_figure(groups: Mapping[str, FloatArray], limits: tuple[float, float], top: float) -> Figure:
-    """How sure the model is of the true label: shares of the examples of each split, on a logit axis.
-
-    `groups` hold log(p / (1 - p)) of the true label; what lies outside `limits` is counted in the outermost bins.
-    """
+def histogram_figure(shares: Mapping[str, FloatArray], limits: tuple[float, float], top: float) -> Figure:
+    """Draw the confidence in the true label: percent of the examples of each split per bin, on a logit axis."""
     with look():
         figure, axes = _panel((190, 142), left=38, bottom=37)
         edges = np.linspace(*limits, BINS + 1)
-        for split, values in groups.items():
+        for split, values in shares.items():
             colour, dashes = SPLITS[split]
-            axes.stairs(shares(values, limits), edges, color=colour, linestyle=dashes, lw=1.5, label=split)
+            axes.stairs(values, edges, color=colour, linestyle=dashes, lw=1.5, label=split)
             if split == "forget":
-                axes.stairs(shares(values, limits), edges, color=colour, alpha=0.2, fill=True, lw=0)
+                axes.stairs(values, edges, color=colour, alpha=0.2, fill=True, lw=0)
         ticks = _logit_ticks(limits)
         axes.set(xlim=limits, ylim=(0, 1.06 * top))
         axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
@@ -172,19 +159,12 @@ def histogram_figure(groups: Mapping[str, FloatArray], limits: tuple[float, floa
     return figure
 
 
-BINS = 24
 _CONFIDENCES = (50, 99, 1, 99.99, 0.01, 90, 10)
 """Ticks in percent, the most wanted first."""
 
 
-def shares(values: FloatArray, limits: tuple[float, float]) -> FloatArray:
-    """Percent of `values` in each bin, those outside the limits in the outermost."""
-    counts, _ = np.histogram(np.clip(values, *limits), bins=np.linspace(*limits, BINS + 1))
-    return 100.0 * counts / max(1, len(values))
-
-
 def _logit_ticks(limits: tuple[float, float]) -> dict[float, str]:
-    """Places and texts of confidences, as many as have room for their text."""
+    """Places and texts of as many confidences as fit."""
     width = limits[1] - limits[0]
     placed: dict[float, str] = {}
     for confidence in _CONFIDENCES:
@@ -195,7 +175,7 @@ def _logit_ticks(limits: tuple[float, float]) -> dict[float, str]:
 
 
 def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Figure:
-    """The loss of every epoch, a line for each run; epochs without a finite loss are left out."""
+    """Draw the loss of every epoch, one line per run; epochs without a finite loss are left out."""
     with look():
         figure, axes = _panel((190, 138), left=42, bottom=37)
         for number, (epochs, losses) in enumerate(runs):
@@ -212,7 +192,7 @@ def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> 
 
 
 def relearning_figure(curves: Sequence[tuple[str, FloatArray]], limits: Sequence[tuple[float, float]]) -> Figure:
-    """What comes back over the steps: forget accuracy above, attack AUC below.
+    """Draw relearning over the steps: forget accuracy above, attack AUC below.
 
     A curve is a role and, one row each, steps, accuracies and AUCs; `limits` are the ends of the two upright axes.
     """

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from regun.auditing import VERDICTS
-from regun.experiments.report.layout import verdict
+from regun.experiments.report.table import verdict_text
 from regun.experiments.study.results import COSTS, Block, Results, Row, Run
 from regun.render.tables import csv_text
 
@@ -83,7 +83,7 @@ def _json_row(results: Results, block: Block, row: Row, metrics: Sequence[str]) 
     printed = {name: results.printed(block.forget, row.name, name) for name in metrics}
     return asdict(replace(row, runs=(), cells={})) | {
         "judged": row.judged,
-        "verdict": verdict(row.verdicts) or None,
+        "verdict": verdict_text(row.verdicts) or None,
         "cells": {name: _json_cell(block, row, name) for name in metrics if name in row.cells},
         "paper": {name: asdict(number) for name, number in printed.items() if number},
         "runs": [_json_run(run) for run in row.runs],

@@ -1,17 +1,34 @@
-"""A study's results as text: for the terminal, as Markdown, and `render` for every format."""
+"""A study's results as text: terminal, Markdown, LaTeX, CSV and JSON."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
+from regun.auditing import VERDICTS
 from regun.errors import RegunError, unknown
-from regun.experiments.report import notes
 from regun.experiments.report.export import to_csv, to_json
-from regun.experiments.report.latex import latex, latex_document
-from regun.experiments.report.layout import VERDICT, Layout, Line, Piece, Sheet, lay_out
+from regun.experiments.report.latex import latex
+from regun.experiments.report.table import VERDICT, Table, column_heads, default_columns, tables_of
+from regun.experiments.study import summary
 from regun.experiments.study.results import Results
 from regun.render.numbers import shortened
 from regun.render.tables import markdown_table, markdown_text, one_line, padded, table, width
+from regun.render.template import environment
+from regun.render.template import render as fill_in
 
+TEMPLATES = {"terminal": "table.txt", "markdown": "table.md"}
+FORMATS = (*TEMPLATES, "latex", "latex-document", "csv", "json")
+PACKAGE = "regun.experiments.report"
+FACTS: dict[str, Any] = {
+    "VERDICTS": VERDICTS,
+    "summarize": summary.summarize,
+    "not_distinguishable": summary.not_distinguishable,
+    "unmarked": summary.unmarked,
+    "unanimous": summary.unanimous,
+    "in_paper": summary.in_paper,
+    "column_heads": column_heads,
+}
+"""What the notes of tables and pages are made from."""
 _MARKS = {"best": "**", "second": "*", None: ""}
 _WIDTH = 120  # of the notes
 _TITLE = 28  # longest title in a terminal
@@ -25,104 +42,77 @@ def render(
     columns: Sequence[str] | None = None,
     layout: str = "requests",
 ) -> str:
-    """The results as text of a format; CSV and JSON hold every number, down to single runs, unless `columns` chooses.
+    """Return the results as text; CSV and JSON hold every number, down to single runs, unless `columns` chooses.
 
-    `columns` are names of numbers and costs, or `verdict`; `layout` is `requests` (a table for each) or `fractions`
+    `columns` are names of numbers and costs, or `verdict`; `layout` is `requests` (one table each) or `fractions`
     (the requests side by side, as in the paper's main table).
     """
     if format not in FORMATS:
         raise RegunError(unknown("table format", format, FORMATS))
-    laid = lay_out(results, wide=wide, columns=columns, layout=layout)
-    if format in _FOR_PEOPLE:
-        return _FOR_PEOPLE[format](laid)
+    tables = tables_of(results, wide=wide, columns=columns, layout=layout)
+    if format in TEMPLATES:
+        shown = tables[0].columns if tables else default_columns(results)
+        tools = {"aligned": aligned, "piped": piped, "wrapped": wrapped, "notes": notes}
+        return fill_in(TEMPLATES[format], PACKAGE, results=results, tables=tables, columns=shown, **tools)
+    if format.startswith("latex"):
+        return latex(results, tables, document=format == "latex-document")
     metrics = [name for name in (results.metrics if columns is None else columns) if name in results.metrics]
     return to_csv(results, metrics) if format == "csv" else to_json(results, metrics)
 
 
-def terminal(laid: Layout) -> str:
-    """Lined-up columns for a terminal."""
-    parts = [one_line(laid.title)]
-    for sheet in laid.sheets:
-        parts += [f"{one_line(sheet.heading)}\n{_aligned(sheet)}", *_wrapped(sheet.notes)]
-    if not any(sheet.lines for sheet in laid.sheets):
-        return "\n\n".join([*parts, "Nothing has been judged yet."]) + "\n"
-    marks = [notes.marks("**", "*")] * laid.marked
-    return "\n\n".join([*parts, *_wrapped([*marks, *laid.notes])]) + "\n"
+def notes(name: str, *about: Any) -> list[str]:
+    """Return the lines of a macro of `notes.txt` as plain text, which pages escape and tables mark up."""
+    module = environment(PACKAGE).get_template("notes.txt", globals=FACTS).module
+    return [line.strip() for line in str(getattr(module, name)(*about)).splitlines() if line.strip()]
 
 
-def markdown(laid: Layout) -> str:
-    """Pipe tables: best in bold, second best in italics."""
-    parts = [f"## {markdown_text(laid.title)}"]
-    for sheet in laid.sheets:
-        parts += [f"### {markdown_text(sheet.heading)}", _piped(sheet), *_listed(map(markdown_text, sheet.notes))]
-    marks = [notes.marks("**bold**", "*italic*")] * laid.marked
-    return "\n\n".join([*parts, *_listed([*marks, *map(markdown_text, laid.notes)])]) + "\n"
+def wrapped(note: str) -> str:
+    """Return a note for a terminal, at most so wide."""
+    return textwrap.fill(note, _WIDTH, subsequent_indent="  ")
 
 
-def _wrapped(texts: Iterable[str]) -> list[str]:
-    """The notes as one part, wrapped; none where there is none."""
-    lines = [textwrap.fill(one_line(note), _WIDTH, subsequent_indent="  ") for note in texts]
-    return ["\n".join(lines)] if lines else []
-
-
-def _aligned(sheet: Sheet) -> str:
-    columns = [_column(sheet, k) for k in range(len(sheet.heads))]
-    titles = _titles(sheet.lines)
-    head, *rows = zip(titles, *columns, strict=True)
-    body = table(head, rows)
-    if not sheet.groups:
+def aligned(shown: Table) -> str:
+    """Return a table with columns that line up, below the requests they belong to where there are several."""
+    columns = [_column(shown, place) for place in range(len(shown.heads))]
+    titles = [
+        "  " * (row.kind == "paper") + shortened(one_line(row.title), _TITLE) + " †" * row.diverged
+        for row in shown.rows
+    ]
+    room = max(map(width, ["", *titles]))
+    first = [padded(text, room) for text in ["", *titles]]
+    top, *rows = zip(first, *columns, strict=True)
+    body = table(top, rows)
+    if len(shown.blocks) == 1:
         return body
-    each = len(columns) // len(sheet.groups)
-    room = [sum(len(column[0]) + 2 for column in columns[k : k + each]) for k in range(0, len(columns), each)]
-    over = "".join(padded(one_line(group), space) for group, space in zip(sheet.groups, room, strict=True))
-    return f"{' ' * (width(titles[0]) + 2)}{over}".rstrip() + f"\n{body}"
+    each = len(columns) // len(shown.blocks)
+    rooms = [sum(len(column[0]) + 2 for column in columns[k : k + each]) for k in range(0, len(columns), each)]
+    groups = [
+        padded(f"Forget {one_line(block.label)}", space) for block, space in zip(shown.blocks, rooms, strict=True)
+    ]
+    return f"{' ' * (room + 2)}{''.join(groups)}".rstrip() + f"\n{body}"
 
 
-def _titles(lines: Sequence[Line]) -> list[str]:
-    """The first column; what stands below a row of ours is indented, a title too long for a terminal cut."""
-    marks = [("  " * (line.kind == "paper"), f" {notes.DIVERGED}" * line.diverged) for line in lines]
-    cut = [shortened(one_line(line.title), _TITLE) for line in lines]
-    shown = [before + text + behind for text, (before, behind) in zip(cut, marks, strict=True)]
-    room = max(map(width, ["", *shown]))
-    return [padded(text, room) for text in ["", *shown]]
-
-
-def _column(sheet: Sheet, place: int) -> list[str]:
-    """A column with its head: points below points, deviations below deviations, words to the left."""
-    pieces = [line.pieces[place] for line in sheet.lines]
-    words = sheet.columns[place] == VERDICT
-    room = 0 if words else max((len(piece.value) for piece in pieces), default=0)
-    texts = [f"{piece.value:>{room}} {piece.behind}".rstrip() + _MARKS[piece.mark] for piece in pieces]
-    full = max(map(width, [sheet.heads[place], *texts]))
-    right = not words and not any(piece.behind for piece in pieces)
-    return [padded(text, full, right=right) for text in [sheet.heads[place], *texts]]
-
-
-def _piped(sheet: Sheet) -> str:
-    each = len(sheet.heads) // max(1, len(sheet.groups))
-    heads = [f"{sheet.groups[k // each]}: {head}" if sheet.groups else head for k, head in enumerate(sheet.heads)]
-    rows = [[_markdown_title(line), *map(_markdown_piece, line.pieces)] for line in sheet.lines]
+def piped(shown: Table) -> str:
+    """Return a Markdown table: best in bold, second best in italics."""
+    each = len(shown.heads) // len(shown.blocks)
+    heads = list(shown.heads)
+    if len(shown.blocks) > 1:
+        heads = [f"Forget {shown.blocks[k // each].label}: {head}" for k, head in enumerate(heads)]
+    rows: list[list[str]] = []
+    for row in shown.rows:
+        title = markdown_text(row.title) + " †" * row.diverged
+        marks = [(_MARKS[cell.mark], cell) for cell in row.cells]
+        cells = [f"{mark}{cell.value}{mark} {cell.spread}".strip() for mark, cell in marks]
+        rows.append([f"*{title}*" if row.kind in ("floor", "paper") else title, *cells])
     return markdown_table(["", *map(markdown_text, heads)], rows)
 
 
-def _markdown_title(line: Line) -> str:
-    text = markdown_text(line.title) + f" {notes.DIVERGED}" * line.diverged
-    return f"*{text}*" if line.kind in ("floor", "paper") else text
-
-
-def _markdown_piece(piece: Piece) -> str:
-    return f"{_MARKS[piece.mark]}{piece.value}{_MARKS[piece.mark]} {piece.behind}".strip()
-
-
-def _listed(texts: Iterable[str]) -> list[str]:
-    lines = [f"- {note}" for note in texts]
-    return ["\n".join(lines)] if lines else []
-
-
-_FOR_PEOPLE: dict[str, Callable[[Layout], str]] = {
-    "terminal": terminal,
-    "markdown": markdown,
-    "latex": latex,
-    "latex-document": latex_document,
-}
-FORMATS = (*_FOR_PEOPLE, "csv", "json")
+def _column(shown: Table, place: int) -> list[str]:
+    """A column with its head: decimal points and deviations line up, words stand to the left."""
+    cells = [row.cells[place] for row in shown.rows]
+    words = shown.columns[place] == VERDICT
+    room = 0 if words else max((len(cell.value) for cell in cells), default=0)
+    texts = [f"{cell.value:>{room}} {cell.spread}".rstrip() + _MARKS[cell.mark] for cell in cells]
+    full = max(map(width, [shown.heads[place], *texts]))
+    right = not words and not any(cell.spread for cell in cells)
+    return [padded(text, full, right=right) for text in [shown.heads[place], *texts]]

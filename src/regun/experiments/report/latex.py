@@ -3,10 +3,12 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
-from regun.experiments.report import notes
-from regun.experiments.report.layout import Layout, Line, Piece, Sheet
+from regun.experiments.report.table import Table
+from regun.experiments.study.results import Results
 from regun.render.tables import one_line
+from regun.render.template import environment
 
 _SIGNS = r"""
 \ \textbackslash{}  ~ \textasciitilde{}  ^ \textasciicircum{}  < \textless{}  > \textgreater{}  | \textbar{}
@@ -29,34 +31,28 @@ _ACCENTS = dict(
     zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327\u0304\u0306\u0307\u030b", "`'^~\"rvc=u.H", strict=True)
 )
 _LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=[`?!])(?=`)")
-_DOCUMENT = r"""\documentclass{article}
-\usepackage[a4paper,landscape,margin=12mm]{geometry}
-\usepackage{booktabs}
-\begin{document}
-%s
-\end{document}
-"""
+_DELIMITERS: Any = {
+    "block_start_string": "<%",
+    "block_end_string": "%>",
+    "variable_start_string": "<<",
+    "variable_end_string": ">>",
+    "comment_start_string": "<#",
+    "comment_end_string": "#>",
+}
+"""LaTeX has braces of its own."""
 
 
-def latex(laid: Layout) -> str:
-    r"""A `table` environment for each sheet, for a paper that has \usepackage{booktabs}."""
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(_environment(laid, sheet) for sheet in laid.sheets)
-
-
-def latex_document(laid: Layout) -> str:
-    """The same as a document of its own."""
-    empty = "" if laid.sheets else latex_text(f"{laid.title}: nothing has been judged yet.")
-    return _DOCUMENT % (latex(laid) + empty)
+def latex(results: Results, tables: Sequence[Table], document: bool = False) -> str:
+    r"""Return a `table` environment per table, for a paper that has \usepackage{booktabs}; or a whole document."""
+    made = environment("regun.experiments.report").overlay(**_DELIMITERS)
+    made.filters.update({"tex": latex_text, "slug": _slug})
+    return made.get_template("table.tex").render(results=results, tables=tables, document=document)
 
 
 def latex_text(text: str) -> str:
-    """Text of others as itself in LaTeX; a letter that its standard fonts lack is given by its code, [U+4E2D]."""
-    return _LIGATURES.sub("{}", _letters(one_line(text)))
-
-
-def _letters(text: str) -> str:
+    """Escape text for LaTeX; a letter that its standard fonts lack becomes its code, [U+4E2D]."""
     made: list[str] = []
-    for letter in unicodedata.normalize("NFC", text):
+    for letter in unicodedata.normalize("NFC", one_line(text)):
         base, *accents = unicodedata.normalize("NFD", letter)
         if letter in _SPECIAL:
             made.append(_SPECIAL[letter])
@@ -68,69 +64,8 @@ def _letters(text: str) -> str:
             made.append(f"\\{_ACCENTS[accents[0]]}{{{base}}}")
         else:
             made.append(f"{{[}}U+{ord(letter):04X}{{]}}")
-    return "".join(made)
+    return _LIGATURES.sub("{}", "".join(made))
 
 
-def _environment(laid: Layout, sheet: Sheet) -> str:
-    """One table; the box lets columns that are wider than the text stand out to both sides alike."""
-    marks = [notes.marks(r"\textbf{Bold}", r"\underline{underlined}")] * sheet.marked
-    note = " ".join([*marks, *map(latex_text, (*laid.notes, *sheet.notes))])
-    label = re.sub(r"[^A-Za-z0-9.]+", "-", sheet.name).strip("-")
-    return "\n".join(
-        [
-            r"\begin{table}[htbp]",
-            r"\centering",
-            rf"\caption{{{latex_text(f'{laid.title}. {sheet.heading}.')}}}",
-            rf"\label{{tab:{label}}}",
-            r"\scriptsize",
-            r"\setlength{\tabcolsep}{2.5pt}",
-            rf"\makebox[\linewidth]{{\begin{{tabular}}{{@{{}}l{'r' * len(sheet.heads)}@{{}}}}",
-            r"\toprule",
-            *_groups(sheet),
-            " & ".join(["", *map(latex_text, sheet.heads)]).strip() + r" \\",
-            r"\midrule",
-            *_body(sheet.lines),
-            r"\bottomrule",
-            r"\end{tabular}}",
-            rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {note}}}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _groups(sheet: Sheet) -> list[str]:
-    """A line of heads over several columns each, with a rule below each of them."""
-    if not sheet.groups:
-        return []
-    each = len(sheet.heads) // len(sheet.groups)
-    heads = [rf"\multicolumn{{{each}}}{{c}}{{{latex_text(group)}}}" for group in sheet.groups]
-    starts = [2 + k * each for k in range(len(heads))]
-    rules = [rf"\cmidrule(lr){{{start}-{start + each - 1}}}" for start in starts]
-    return [" & ".join(["", *heads]).strip() + r" \\", " ".join(rules)]
-
-
-def _body(found: Sequence[Line]) -> list[str]:
-    """The rows, with a rule where the methods begin."""
-    rows: list[str] = []
-    begun = False
-    for line in found:
-        if line.kind == "method" and not begun:
-            begun = True
-            rows += [r"\midrule"] * bool(rows)
-        rows.append(" & ".join([_title(line), *map(_piece, line.pieces)]) + r" \\")
-    return rows
-
-
-def _title(line: Line) -> str:
-    text = latex_text(line.title)
-    if line.kind == "paper":
-        return rf"\quad \textit{{{text}}}"
-    return text + (r"$^\dagger$" if line.diverged else "")
-
-
-def _piece(piece: Piece) -> str:
-    """The number, and behind it in a smaller size its deviation or interval."""
-    value = latex_text(piece.value)
-    value = {"best": rf"\textbf{{{value}}}", "second": rf"\underline{{{value}}}", None: value}[piece.mark]
-    return value + (rf" {{\tiny {latex_text(piece.behind)}}}" if piece.behind else "")
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")

@@ -17,12 +17,13 @@ from regun.render.svg import Gallery
 from regun.render.tables import csv_of
 from regun.render.template import render
 
+PACKAGE = "regun.experiments.report"
 OTHER = COLOURS[1]
 HEAD = ("method", "default", "best", "trials", "settings", "")
 
 
 def tuning_files(found: Mapping[str, SearchResult], request: str, about: str) -> dict[str, bytes]:
-    """Names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
+    """Return names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
     remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in found.items()}
     block = format_settings({request: {name: tuned.settings for name, tuned in found.items()}}, remarks)
     texts = {
@@ -31,36 +32,29 @@ def tuning_files(found: Mapping[str, SearchResult], request: str, about: str) ->
         "trials.json": json.dumps({name: tuned.to_json() for name, tuned in found.items()}, indent=1, allow_nan=False),
         "report.html": page(found, about, block),
     }
-    figures = {f"{name}.svg": figure_bytes(draw(found), ".svg") for name, (draw, _) in FIGURES.items()}
+    figures = {f"{name}.svg": figure_bytes(draw(found), ".svg") for name, draw in FIGURES.items()}
     return {name: text.encode() for name, text in texts.items()} | figures
 
 
 def page(found: Mapping[str, SearchResult], about: str, block: str) -> str:
-    """The page of a search: what was found, three figures, and the settings file's text."""
+    """Return the page of a search: a table, three figures, and the text of the settings file."""
     gallery = Gallery()
     view = searches_view(found, gallery)
-    links = [(view["link"], view["title"]), ("settings", "Settings file")]
-    shown = {"about": about, "view": view, "block": block}
-    return render(
-        "tuning.html", "regun.experiments.report", title="Tuned settings", links=links, figures=gallery.css(), **shown
-    )
+    return render("tuning.html", PACKAGE, figures=gallery.css(), about=about, view=view, block=block)
 
 
 def searches_view(
     found: Mapping[str, SearchResult], gallery: Gallery, *, title: str = "Search", link: str = "search"
 ) -> dict[str, Any]:
-    """What the template `_searches.html` shows of searches with one objective; figures go into the page's `gallery`."""
+    """Return what the template `_searches.html` shows of searches with one objective."""
     objective = next(iter(found.values())).objective
-    figures = [
-        {"title": name.capitalize(), "text": said, "svg": gallery.embed(draw(found), f"{title}: {name}")}
-        for name, (draw, said) in FIGURES.items()
-    ]
-    text = f"Score: {OBJECTIVES[objective]}; in points, good is 0."
-    return {"link": link, "title": title, "text": text, "head": HEAD, "rows": summary_rows(found), "figures": figures}
+    figures = {name: gallery.embed(draw(found), f"{title}: {name}") for name, draw in FIGURES.items()}
+    rows = {"head": HEAD, "rows": summary_rows(found)}
+    return {"link": link, "title": title, "objective": OBJECTIVES[objective], **rows, "figures": figures}
 
 
 def summary_rows(found: Mapping[str, SearchResult]) -> list[list[str]]:
-    """A row a method: score of the default, best score, trials, the settings of the best, a remark."""
+    """Return one row per method: score of the default, best score, trials, best settings, a remark."""
     return [
         [
             name,
@@ -75,7 +69,7 @@ def summary_rows(found: Mapping[str, SearchResult]) -> list[list[str]]:
 
 
 def trials_csv(found: Mapping[str, SearchResult]) -> str:
-    """All trials of several methods as one table; settings and parts a method does not have stay empty."""
+    """Return all trials of several methods as one table; settings and parts that a method lacks stay empty."""
     plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
     trials = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
     return csv_of(
@@ -87,7 +81,7 @@ def trials_csv(found: Mapping[str, SearchResult]) -> str:
 
 
 def history(found: Mapping[str, SearchResult]) -> Figure:
-    """The score of every trial and the best so far, a panel a method."""
+    """Draw the score of every trial and the best so far, one panel per method."""
 
     def draw(axes: Axes, tuned: SearchResult) -> None:
         numbers, scores = [t.number for t in tuned.trials], [t.score for t in tuned.trials]
@@ -103,7 +97,7 @@ def history(found: Mapping[str, SearchResult]) -> Figure:
 
 
 def importance_bars(found: Mapping[str, SearchResult]) -> Figure:
-    """How much of the score's variation each setting explains, a panel a method."""
+    """Draw how much of the score's variation each setting explains, one panel per method."""
     from regun.experiments.search.tpe import importance  # an extra: Optuna
 
     def draw(axes: Axes, tuned: SearchResult) -> None:
@@ -118,7 +112,7 @@ def importance_bars(found: Mapping[str, SearchResult]) -> Figure:
 
 
 def front(found: Mapping[str, SearchResult]) -> Figure:
-    """Forgetting against utility, both to be small, with the trials no other beats joined."""
+    """Draw forgetting against utility, both best when small; the line joins the Pareto front."""
 
     def draw(axes: Axes, tuned: SearchResult) -> None:
         kept = [t for t in tuned.trials if not t.diverged] or list(tuned.trials)
@@ -131,10 +125,10 @@ def front(found: Mapping[str, SearchResult]) -> Figure:
     return _panels(found, draw, "not forgotten")
 
 
-FIGURES: dict[str, tuple[Callable[[Mapping[str, SearchResult]], Figure], str]] = {
-    "history": (history, "Every trial and the best so far; the dashed line is the default."),
-    "importance": (importance_bars, "How much of the score's variation each setting explains."),
-    "front": (front, "Forgetting against utility, both in points from ideal; the star is the trial chosen."),
+FIGURES: dict[str, Callable[[Mapping[str, SearchResult]], Figure]] = {
+    "history": history,
+    "importance": importance_bars,
+    "front": front,
 }
 
 

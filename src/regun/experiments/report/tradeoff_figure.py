@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from regun.experiments.study.tradeoff import Point, TradeOff
+from regun.experiments.study.tradeoff import TradeOff, TradeOffPoint
 from regun.render.figure_style import INK, MUTED, NOISE, UNIT, Series, label_of, look, series
 
 Window = tuple[tuple[float, float], tuple[float, float]]
@@ -54,7 +54,7 @@ def _draw(axes: Axes, tradeoff: TradeOff, crowded: Window | None) -> None:
     _single(axes, "Retrain", retrain, INK, "*", 15)
 
 
-def _noise_box(axes: Axes, retrain: Point, noise: tuple[float, float]) -> None:
+def _noise_box(axes: Axes, retrain: TradeOffPoint, noise: tuple[float, float]) -> None:
     utility, forgetting = noise
     corner = (retrain.forgetting - forgetting, retrain.utility - utility)
     size = (2 * forgetting, 2 * utility)
@@ -64,7 +64,7 @@ def _noise_box(axes: Axes, retrain: Point, noise: tuple[float, float]) -> None:
     )
 
 
-def _curve(axes: Axes, title: str, points: Sequence[Point], style: Series, crowded: Window | None) -> None:
+def _curve(axes: Axes, title: str, points: Sequence[TradeOffPoint], style: Series, crowded: Window | None) -> None:
     shown = [p for p in points if _finite(p)]
     if not shown:
         return
@@ -79,7 +79,7 @@ def _curve(axes: Axes, title: str, points: Sequence[Point], style: Series, crowd
             _label_end(axes, shown[end], shown[inner] if len(shown) > 1 else shown[end])
 
 
-def _label_end(axes: Axes, end: Point, inner: Point) -> None:
+def _label_end(axes: Axes, end: TradeOffPoint, inner: TradeOffPoint) -> None:
     """`w = 0.1` next to the end of a curve, on the side away from the rest of it."""
     right = end.forgetting >= inner.forgetting
     axes.annotate(
@@ -96,7 +96,7 @@ def _label_end(axes: Axes, end: Point, inner: Point) -> None:
 
 
 def _single(
-    axes: Axes, title: str, point: Point, colour: str, marker: str, size: float, *, face: str | None = None
+    axes: Axes, title: str, point: TradeOffPoint, colour: str, marker: str, size: float, *, face: str | None = None
 ) -> None:
     if not _finite(point):
         return
@@ -115,14 +115,14 @@ def _single(
     )
 
 
-def _spreads(axes: Axes, points: Sequence[Point], colour: str) -> None:
+def _spreads(axes: Axes, points: Sequence[TradeOffPoint], colour: str) -> None:
     """A thin cross of one sample deviation over seeds, or over the runs of one seed, both ways."""
     for p in points:
         spread: dict[str, Any] = {"xerr": p.forgetting_std, "yerr": p.utility_std}
         axes.errorbar(p.forgetting, p.utility, **spread, fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.55)
 
 
-def _inside(point: Point, window: Window | None) -> bool:
+def _inside(point: TradeOffPoint, window: Window | None) -> bool:
     if window is None:
         return False
     (left, right), (low, high) = window
@@ -150,5 +150,5 @@ def _near(tradeoff: TradeOff) -> Window | None:
     return (x - reach[0], x + reach[0]), (y - reach[1], y + reach[1])
 
 
-def _finite(point: Point) -> bool:
+def _finite(point: TradeOffPoint) -> bool:
     return math.isfinite(point.utility) and math.isfinite(point.forgetting)

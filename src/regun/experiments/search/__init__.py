@@ -1,6 +1,6 @@
 """The search for a method's settings, with a retrained model at hand or without."""
 
-from regun.experiments.search.in_memory import search_job
+from regun.experiments.search.in_memory import search_job, tune
 from regun.experiments.search.objectives import OBJECTIVES, check_objective
 from regun.experiments.search.proposals import need_optuna
 from regun.experiments.search.space import Space, searchable
@@ -18,4 +18,5 @@ __all__ = [
     "search",
     "search_job",
     "searchable",
+    "tune",
 ]

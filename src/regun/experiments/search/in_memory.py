@@ -1,20 +1,80 @@
 """The search for a method's settings on a user's own model and data, in memory and without a retrained model."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
 
+from regun.api import prepare_job
+from regun.arguments import InputOptions, RunOptions, check_arguments
+from regun.data.sources import Source
 from regun.errors import RegunError, SettingsError
-from regun.experiments.search.proposals import Proposals, run_trials
-from regun.experiments.search.scoring import Ask, Judge, judged_on, shown_to
+from regun.experiments.search.proposals import Proposer, run_trials
+from regun.experiments.search.scoring import SET_ASIDE, PredictPart, TrialScorer, scoring_parts, visible_splits
 from regun.experiments.search.space import Values, searchable
 from regun.experiments.search.trials import Trial
-from regun.methods import Method
+from regun.methods import Method, Teacher
 from regun.predict import predict
 from regun.training.job import Cost, Job, private_copy
+from regun.training.recipes import Recipe
 from regun.unlearning import Outcome, unlearn_job
+
+
+def tune(
+    model: nn.Module,
+    *,
+    trials: int = 20,
+    forget: Source,
+    retain: Source | None = None,
+    heldout: Source | None = None,
+    val: Source | None = None,
+    method: str | Callable[..., Any] = "regun",
+    settings: Mapping[str, Any] | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | None = None,
+    rebuild: Callable[[int], nn.Module] | None = None,
+    teacher: Teacher | None = None,
+    seed: int = 0,
+    inputs: InputOptions | None = None,
+    run: RunOptions | None = None,
+) -> Outcome:
+    """Return the best of `trials` unlearnings with different settings; `outcome.trials` lists them all.
+
+    No retrained model is needed: half of `heldout`, and `val`, are set aside to score the trials. Settings that are
+    passed are not searched. The other arguments are those of `regun.unlearn`.
+
+    >>> regun.tune(model, forget=forget, retain=retain, heldout=heldout, trials=8).trials  # doctest: +SKIP
+    """
+    check_arguments({"trials": trials})
+    if trials < 1:
+        raise SettingsError([f"trials is {trials}; give at least 1."])
+    run = run if run is not None else RunOptions()
+    prepared = prepare_job(
+        model, {"forget": forget, "retain": retain, "heldout": heldout, "val": val},
+        method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, seed=seed, inputs=inputs,
+        run=run,
+    )  # fmt: skip
+    splits = prepared.job.splits
+    assert splits is not None
+    unseen = len(splits.val) + round(SET_ASIDE * len(splits.heldout))
+    if unseen < 2:
+        raise RegunError(
+            f"trials are scored on unseen examples (val, and half of heldout), and there are {unseen}; give at least 2 "
+            f"as heldout= or val=, or use regun.unlearn."
+        )
+    spec = prepared.spec
+    family = spec.preset or "resnet"
+    outcome = search_job(
+        prepared.job,
+        spec.method,
+        prepared.config,
+        trials=int(trials),
+        family=family if family in spec.method.search else "resnet",
+        fixed=spec.settings,
+        keep=run.keep,
+        criterion=run.criterion,
+    )
+    return prepared.finish(outcome)
 
 
 def search_job(
@@ -32,28 +92,27 @@ def search_job(
 
     Half of the held-out examples judge and are not shown to a method that may look at held-out examples.
     """
-    if trials < 1:
-        raise SettingsError([f"tune is {trials}; give at least 1 trial, or None for the settings as they are."])
     if job.splits is None:
         raise RegunError("a search needs a job with forget, retain and unseen examples.")
     space = searchable(method, start, family, fixed)
     examples, device = job.examples, job.device
 
-    def asking(model: nn.Module) -> Ask:
+    def predicting(model: nn.Module) -> PredictPart:
         return lambda part: predict(model, examples, part, device)
 
-    judge = Judge("reference", judged_on("reference", job.splits, examples.labels), [asking(job.model)])
-    shown = shown_to(method, "reference", job.splits, examples.labels)
+    parts = scoring_parts("reference", job.splits, examples.labels)
+    scorer = TrialScorer("reference", parts, [predicting(job.model)])
+    visible = visible_splits(method, "reference", job.splits, examples.labels)
     best: list[tuple[float, Outcome]] = []  # one alone: models are large
 
     def attempt(number: int, values: Values) -> Trial:
-        own = replace(job, model=private_copy(job.model, device), splits=shown, cost=Cost())
+        own = replace(job, model=private_copy(job.model, device), splits=visible, cost=Cost())
         outcome = unlearn_job(own, method, replace(start, **values), keep=keep, criterion=criterion)
-        scored = judge.score(asking(outcome.model), outcome.diverged)
-        if not best or scored.score < best[0][0]:  # the earliest among equals, as in Tuned.best
+        scored = scorer.score(predicting(outcome.model), outcome.diverged)
+        if not best or scored.score < best[0][0]:  # the earliest among equals, as in SearchResult.best
             best[:] = [(scored.score, outcome)]
         cost = outcome.cost
         return Trial(number=number, values=values, **asdict(scored), steps=cost.steps, seconds=cost.seconds)
 
-    found = run_trials(Proposals(space=space, seed=job.seed), trials, attempt)
-    return replace(best[0][1], trials=[tried.to_json() for tried in found])
+    done = run_trials(Proposer(space=space, seed=job.seed), trials, attempt)
+    return replace(best[0][1], trials=[trial.to_json() for trial in done])

@@ -1,4 +1,4 @@
-"""What a search minimises: from what models said to one score, its two sides and its parts.
+"""What a search minimises: from predictions to one score, its two sides and its parts.
 
 gap        mean |difference| to Retrain over retain, forget and validation accuracy and RMIA AUC (Gap RFVP)
 reference  (|AUC - 50| beyond its interval) + (KS distance beyond its critical value) of forgotten against unseen
@@ -24,10 +24,10 @@ OBJECTIVES = {
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A score to minimise, what it says of forgetting and of utility (both to minimise), and its parts, in points.
+class TrialScore:
+    """A score, its forgetting and utility sides (all to minimise) and its parts, in points.
 
-    `diverged` says why there was nothing to score.
+    `diverged` is the reason if there was nothing to score.
     """
 
     score: float
@@ -43,32 +43,32 @@ def check_objective(name: str) -> None:
         raise SettingsError([unknown("objective", name, OBJECTIVES)])
 
 
-def worst(objective: str, diverged: str) -> Scored:
-    """The highest score there can be, which a run that diverged gets."""
+def worst(objective: str, diverged: str) -> TrialScore:
+    """Return the highest possible score, which a diverged run gets."""
     highest = {"gap": (100.0, 100.0, 100.0), "reference": (350.0, 150.0, 200.0)}[objective]
-    return Scored(*highest, {}, diverged)
+    return TrialScore(*highest, {}, diverged)
 
 
 def gap_score(
     target: Mapping[str, Predictions],
     retrain: Mapping[str, Predictions],
     references: Sequence[Mapping[str, Predictions]],
-) -> Scored:
-    """Gap RFVP; forgetting is the mean of its forget and RMIA terms, utility that of retain and validation."""
-    found = evaluate(target, retrain, references, attacks=["rmia"], bootstrap=0, floor=False)
-    terms = {name: found.gaps[name].value for name in GAPS["gap_rfvp"]}
+) -> TrialScore:
+    """Return Gap RFVP; forgetting is the mean of its forget and RMIA terms, utility that of retain and validation."""
+    evaluation = evaluate(target, retrain, references, attacks=["rmia"], bootstrap=0, floor=False)
+    terms = {name: evaluation.gaps[name].value for name in GAPS["gap_rfvp"]}
     forgetting = (terms["forget_acc"] + terms["rmia_auc_val"]) / 2
     utility = (terms["retain_acc"] + terms["val_acc"]) / 2
-    return Scored((forgetting + utility) / 2, forgetting, utility, terms)
+    return TrialScore((forgetting + utility) / 2, forgetting, utility, terms)
 
 
-def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Predictions]) -> Scored:
-    """How far forgotten examples are from looking unseen, plus the accuracy lost since `before`, the base model.
+def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Predictions]) -> TrialScore:
+    """Return how much forgotten examples differ from unseen ones, plus the accuracy lost since `before`, the base.
 
-    Both hold forget, unseen and, if there are any, retain. The attack is on the loss, the distance between the
-    distributions of confidence; only what chance does not explain counts. Only drops of accuracy count. A model that
-    never saw a class treats it unlike the others, and rightly so: unseen examples of classes that are not forgotten do
-    not take part in the comparison, nor those of classes that are gone in the accuracy.
+    Both hold forget, unseen and, if there are any, retain. The attack uses the loss; the distance is between the
+    distributions of confidence. Only what is significant counts, and only drops of accuracy. A model that was not
+    trained on a class rightly treats it differently: the comparison uses unseen examples of forgotten classes only,
+    and the accuracy uses retained classes only.
     """
     contrast = Contrast.of(target["forget"].true_log_prob, _of_the_same_classes(target["forget"], target["unseen"]))
     auc, ks = auc_interval(contrast), float(contrast.advantage()[0])
@@ -81,11 +81,11 @@ def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Pred
         **lost,
     }
     forgetting, utility = parts["auc_beyond"] + parts["ks_beyond"], sum(lost.values())
-    return Scored(forgetting + utility, forgetting, utility, parts)
+    return TrialScore(forgetting + utility, forgetting, utility, parts)
 
 
 def beyond(value: float, low: float | None, high: float | None, target: float = 50.0) -> float:
-    """How far an interval stays away from `target`; 0 if it holds it.
+    """Return the distance of an interval to `target`; 0 if it contains it.
 
     >>> beyond(60.0, 53.0, 67.0), beyond(52.0, 45.0, 59.0), beyond(40.0, 34.0, 46.0)
     (3.0, 0.0, 4.0)
@@ -95,19 +95,19 @@ def beyond(value: float, low: float | None, high: float | None, target: float = 
 
 
 def _accuracy_lost(target: Mapping[str, Predictions], before: Mapping[str, Predictions], name: str) -> float:
-    known = np.ones(len(before[name]), dtype=bool)
+    retained = np.ones(len(before[name]), dtype=bool)
     if "retain" in before:
-        known = np.isin(before[name].labels, before["retain"].labels)
-    if not known.any():
+        retained = np.isin(before[name].labels, before["retain"].labels)
+    if not retained.any():
         return 0.0
-    return max(0.0, 100.0 * float((correct(before[name])[known] - correct(target[name])[known]).mean()))
+    return max(0.0, 100.0 * float((correct(before[name])[retained] - correct(target[name])[retained]).mean()))
 
 
 def _of_the_same_classes(forget: Predictions, unseen: Predictions) -> FloatArray:
     chosen = unseen.true_log_prob[np.isin(unseen.labels, forget.labels)]
     if min(len(chosen), len(forget)) < 2:
         raise AuditError(
-            f"the reference objective compares {len(forget)} forgotten with {len(chosen)} unseen examples of the same "
-            f"classes; it needs at least 2 of each. Set more aside, as held-out or validation examples."
+            f"the reference objective needs at least 2 forgotten and 2 unseen examples of the same classes; got "
+            f"{len(forget)} and {len(chosen)}. Set more aside as held-out or validation examples."
         )
     return chosen

@@ -1,7 +1,7 @@
-"""Which settings the next trial tries, and the trials one after the other.
+"""The settings of the next trial, and the loop over trials.
 
-Trial k is a function of the seed, of k and of the trials before it: nothing else is remembered, so a search that was
-killed goes on as if it had not been, and a short search is the beginning of a long one. Trial 0 is the start. A finite
+Trial k is a function of the seed, of k and of the trials before it. So a killed search continues as if nothing had
+happened, and a short search is the beginning of a long one. Trial 0 is the start. A finite
 space is walked through in a drawn order, without repeats. In a space with ranges the next few trials spread out evenly
 (a Halton sequence), and from then on a tree-structured Parzen estimator proposes.
 """
@@ -20,14 +20,14 @@ SPREAD = 6
 """Trials, the start included, before the model-based proposals begin."""
 
 Attempt = Callable[[int, Values], Trial]
-"""Runs and judges the trial of this number with these settings."""
+"""Runs and scores the trial of this number with these settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposals:
-    """Where a search looks and from which seed; with `pareto` it minimises forgetting and utility, not their sum.
+class Proposer:
+    """Proposes settings from a space and a seed; with `pareto` it minimises forgetting and utility, not their sum.
 
-    `sampler` makes one of Optuna's samplers from a seed; None is the estimator.
+    `sampler` makes one of Optuna's samplers from a seed; None is the Parzen estimator.
     """
 
     space: Space
@@ -36,8 +36,8 @@ class Proposals:
     spread: int = SPREAD
     sampler: Callable[[int], Any] | None = None
 
-    def after(self, done: Sequence[Trial]) -> Values:
-        """The settings to try after these trials."""
+    def propose(self, done: Sequence[Trial]) -> Values:
+        """Return the settings to try after these trials."""
         number = len(done)
         if number == 0:
             return dict(self.space.start)
@@ -51,28 +51,28 @@ class Proposals:
         return self.space.rounded(proposed(self.space, done, seed, pareto=self.pareto, sampler=self.sampler))
 
     def _spread_out(self, number: int) -> Sequence[float]:
-        """The point of the unit cube at this place of a scrambled Halton sequence."""
-        from scipy.stats import qmc  # most of a second, which only searches have
+        """Return the point of a scrambled Halton sequence in the unit cube."""
+        from scipy.stats import qmc  # slow to import
 
         halton = qmc.Halton(len(self.space.axes), rng=derive(self.seed, "spread") % 2**32)
         return [float(u) for u in halton.fast_forward(number).random(1)[0]]
 
 
 def run_trials(
-    proposals: Proposals, trials: int, attempt: Attempt, on_trial: Callable[[Trial], None] | None = None
+    proposer: Proposer, trials: int, attempt: Attempt, on_trial: Callable[[Trial], None] | None = None
 ) -> tuple[Trial, ...]:
-    """So many trials, or all combinations if there are fewer, one after the other."""
-    if proposals.space.size is None:
+    """Run so many trials, or all combinations if there are fewer, one after the other."""
+    if proposer.space.size is None:
         need_optuna()
     done: list[Trial] = []
-    for number in range(proposals.space.at_most(trials)):
-        done.append(attempt(number, proposals.after(done)))
+    for number in range(proposer.space.at_most(trials)):
+        done.append(attempt(number, proposer.propose(done)))
         if on_trial is not None:
             on_trial(done[-1])
     return tuple(done)
 
 
 def need_optuna() -> None:
-    """Say what is missing before anything is started."""
+    """Raise unless Optuna is installed."""
     if importlib.util.find_spec("optuna") is None:
         raise RegunError("a search needs Optuna, which is not installed: pip install 'regun[tune]'.")

@@ -1,4 +1,4 @@
-"""What a search may choose from: a method's own ranges, with the settings it starts from inside them."""
+"""The search space of a method: its ranges, widened to contain the settings that the search starts from."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ class Space:
 
     @classmethod
     def of(cls, method: Method, config: Any, family: str, fixed: Collection[str] = ()) -> "Space":
-        """The method's search space for a model family, without `fixed` settings, widened to hold `config`'s values.
+        """Return the method's space for a model family, without `fixed` settings, widened to contain `config`'s values.
 
         >>> from regun.methods import get_method
         >>> Space.of(get_method("finetune"), get_method("finetune").configure({"lr": 0.02}), "resnet").axes["lr"].values
@@ -38,17 +38,17 @@ class Space:
 
     @cached_property
     def size(self) -> int | None:
-        """How many combinations there are; None if a range makes them endless."""
+        """The number of combinations; None if there is a range."""
         if any(isinstance(axis, Range) for axis in self.axes.values()):
             return None
         return math.prod(len(axis.values) for axis in self.axes.values() if isinstance(axis, Choice))
 
     def at_most(self, trials: int) -> int:
-        """How many of so many trials there are to run: no more than there are combinations."""
+        """Return the number of trials to run: at most the number of combinations."""
         return trials if self.size is None else min(trials, self.size)
 
     def combinations(self, seed: int) -> list[Values]:
-        """Every combination of a finite space: the start first, the others in an order drawn from the seed."""
+        """Return every combination of a finite space: the start first, the others in an order drawn from the seed."""
         choices = [axis.values for axis in self.axes.values() if isinstance(axis, Choice)]
         every = [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*choices)]
         others = [values for values in every if values != dict(self.start)]
@@ -56,17 +56,17 @@ class Space:
         return [dict(self.start), *(others[k] for k in order)]
 
     def point(self, unit: Sequence[float]) -> Values:
-        """The point of the space at `unit`, one number in [0, 1) an axis; ranges are even on their own scale."""
+        """Return the point of the space at `unit`, one number in [0, 1) per axis, uniform on the scale of each axis."""
         return {name: _at(axis, u) for (name, axis), u in zip(self.axes.items(), unit, strict=True)}
 
     def rounded(self, values: Mapping[str, Any]) -> Values:
-        """Numbers drawn from a range, to a few digits and still inside it; the start as it is."""
+        """Return the values rounded to a few digits inside their ranges; the start stays as it is."""
         if dict(values) == dict(self.start):
             return dict(values)
         return {name: _short(self.axes[name], value) for name, value in values.items()}
 
     def describe(self) -> dict[str, Any]:
-        """The space as JSON, for the content key."""
+        """Return the space as JSON, for the content key."""
         axes = {
             name: list(axis.values)
             if isinstance(axis, Choice)
@@ -77,7 +77,7 @@ class Space:
 
 
 def searchable(method: Method, config: Any, family: str, fixed: Collection[str] = ()) -> Space:
-    """The method's space, refused if there is nothing to choose."""
+    """Return the method's space; raise if there is nothing to search."""
     space = Space.of(method, config, family, fixed)
     if space.size == 1:
         known = ", ".join(method.search.get(family, {})) or "none for this family of models"
@@ -91,7 +91,7 @@ def searchable(method: Method, config: Any, family: str, fixed: Collection[str] 
 
 
 def _holding(axis: Choice | Range, value: Any, name: str) -> Choice | Range:
-    """The axis, widened by the starting value where that lies outside."""
+    """Return the axis, widened to contain the starting value."""
     if isinstance(axis, Choice):
         wrong = [v for v in (*axis.values, value) if not isinstance(v, str | bool | int | float)]
         if wrong:

@@ -1,7 +1,7 @@
 """The search for a method's settings on a model of the store.
 
-Each trial is an ordinary unlearned model, its score a small artifact beside it, and the finished search one more. So a
-search that was stopped goes on by running it again: what is finished is found by its content.
+Each trial is an ordinary unlearned model, its score another small artifact, and the finished search one more. So a
+search that was stopped continues when it is run again: finished work is in the store.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from regun.artifacts import Artifact, Made, Slot, Store
-from regun.artifacts.audits import Audit, cached_predictions, check_unfit_references
-from regun.artifacts.trainings import answers_by, load_model
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
+from regun.artifacts.audits import Auditing, cached_predictions, check_references
+from regun.artifacts.trainings import load_model, model_identity
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.errors import AuditError, SettingsError
 from regun.experiments.search.objectives import check_objective
-from regun.experiments.search.proposals import Proposals, run_trials
-from regun.experiments.search.scoring import Ask, Judge, judged_on, shown_to
+from regun.experiments.search.proposals import Proposer, run_trials
+from regun.experiments.search.scoring import PredictPart, TrialScorer, scoring_parts, visible_splits
 from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.hashing import code_digest, digest
@@ -30,9 +30,9 @@ from regun.types import Indices
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Everything that decides a search: the run to improve (its settings are trial 0), where to look, what to minimise.
+    """All that decides a search: the run to improve (its settings are trial 0), the space, the objective.
 
-    `retrain` and `references` are for the objective `gap` only; `fixed` names settings that were given and stay.
+    `retrain` and `references` are for the objective `gap` only; `fixed` names settings that are not searched.
     """
 
     run: Unlearning
@@ -54,21 +54,21 @@ class Search:
 
     @property
     def wanted(self) -> int:
-        """How many trials there are to run."""
+        """The number of trials to run."""
         return self.space.at_most(self.trials)
 
     @cached_property
-    def judged_on(self) -> dict[str, Indices]:
-        """The examples that judge its trials, by name."""
-        return judged_on(self.objective, self.run.splits, self.run.data.train.labels)
+    def scoring_parts(self) -> dict[str, Indices]:
+        """The examples that score its trials, by name."""
+        return scoring_parts(self.objective, self.run.splits, self.run.data.train.labels)
 
     def inputs(self) -> dict[str, Any]:
-        """What decides the trials: the content key."""
+        """Return what decides the trials: the content key."""
         return {
             "run": self.run.inputs(),
             "space": self.space.describe(),
             "fixed": list(self.fixed),
-            "judge": self._judge_inputs,
+            "scorer": self._scorer_inputs,
             "pareto": self.pareto,
             "seed": self.seed,
             "trials": self.trials,
@@ -76,42 +76,42 @@ class Search:
         }
 
     def key(self) -> str:
-        """The content key of the finished search."""
+        """Return the content key of the finished search."""
         return Store.key("tuning", self.inputs())
 
     def trial(self, values: Mapping[str, Any]) -> Unlearning:
-        """The run of a trial, without the examples that judge it where the method could learn from them."""
-        return replace(self.run, config=replace(self.run.config, **values), splits=self._shown)
+        """Return the run of a trial, without the examples that score it where the method could train on them."""
+        return replace(self.run, config=replace(self.run.config, **values), splits=self._visible)
 
     def score_inputs(self, trial: Unlearning) -> dict[str, Any]:
-        """What decides the score of a trial: its model, which need not exist yet, and who judges it."""
-        return {"model": Store.key("model", trial.inputs()), **self._judge_inputs}
+        """Return what decides the score of a trial: its model, which need not exist yet, and the scorer."""
+        return {"model": Store.key("model", trial.inputs()), **self._scorer_inputs}
 
-    def judge(self, store: Store, device: torch.device) -> Judge:
-        """The judge of its trials; what the models to compare with say is kept in the store."""
+    def scorer(self, store: Store, device: torch.device) -> TrialScorer:
+        """Return the scorer of its trials; predictions of the models to compare with are stored."""
         examples = self.run.data.train
 
-        def asking(artifact: Artifact) -> Ask:
+        def predicting(artifact: Artifact) -> PredictPart:
             return lambda part: cached_predictions(artifact, examples, part, store, device)
 
-        return Judge(self.objective, self.judged_on, [asking(artifact) for artifact in self._others()])
+        return TrialScorer(self.objective, self.scoring_parts, [predicting(model) for model in self._compared_with()])
 
-    def _others(self) -> tuple[Artifact, ...]:
-        """The models that trials are compared with."""
+    def _compared_with(self) -> tuple[Artifact, ...]:
+        """Return the models that trials are compared with."""
         if self.objective == "reference" or self.retrain is None:
             return (self.run.base,)
         return (self.retrain, *self.references)
 
     @cached_property
-    def _shown(self) -> Splits:
-        return shown_to(self.run.method, self.objective, self.run.splits, self.run.data.train.labels)
+    def _visible(self) -> Splits:
+        return visible_splits(self.run.method, self.objective, self.run.splits, self.run.data.train.labels)
 
     @cached_property
-    def _judge_inputs(self) -> dict[str, Any]:
+    def _scorer_inputs(self) -> dict[str, Any]:
         return {
             "objective": self.objective,
-            "judged_on": {name: digest(part) for name, part in self.judged_on.items()},
-            "compared_with": [answers_by(artifact) for artifact in self._others()],
+            "scoring_parts": {name: digest(part) for name, part in self.scoring_parts.items()},
+            "compared_with": [model_identity(artifact) for artifact in self._compared_with()],
             "code": code_digest("regun.experiments.search.scoring", "regun.predict"),
         }
 
@@ -125,41 +125,41 @@ def search(
     watch: Callbacks | None = None,
     on_trial: Callable[[Trial], None] | None = None,
 ) -> SearchResult:
-    """What a search finds, from the store or searched now; `about` is what its models' manifests should remember."""
-    judge = order.judge(store, device)
+    """Return the result of a search, from the store or searched now; `about` goes into its models' manifests."""
+    scorer = order.scorer(store, device)
 
     def attempt(number: int, values: Values) -> Trial:
         run = order.trial(values)
 
-        def make(_: Slot) -> Made:
-            return _scored(unlearn_model(run, store, device, about=about or {}, watch=watch), run, judge, device)
+        def make(_: SnapshotFolder) -> Contents:
+            return _scored(unlearn_model(run, store, device, about=about or {}, watch=watch), run, scorer, device)
 
         return Trial(number=number, values=values, **store.make("score", order.score_inputs(run), make).info["tried"])
 
-    def make(_: Slot) -> Made:
-        proposals = Proposals(space=order.space, seed=order.seed, pareto=order.pareto)
-        trials = run_trials(proposals, order.trials, attempt, on_trial)
-        return Made({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
+    def make(_: SnapshotFolder) -> Contents:
+        proposer = Proposer(space=order.space, seed=order.seed, pareto=order.pareto)
+        trials = run_trials(proposer, order.trials, attempt, on_trial)
+        return Contents({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
 
     return SearchResult.from_json(store.make("tuning", order.inputs(), make).info["tuned"])
 
 
-def _scored(artifact: Artifact, run: Unlearning, judge: Judge, device: torch.device) -> Made:
-    """The score of a trial's model, and what it cost.
+def _scored(artifact: Artifact, run: Unlearning, scorer: TrialScorer, device: torch.device) -> Contents:
+    """Return the score and the cost of a trial's model.
 
-    What the model says is not kept: a store should not fill up with the answers of bad settings.
+    Its predictions are not stored: a store should not fill up with those of bad settings.
     """
     model, examples, cost = load_model(artifact, device), run.data.train, artifact.info["cost"]
-    scored = judge.score(lambda part: predict(model, examples, part, device), artifact.info["diverged"])
+    scored = scorer.score(lambda part: predict(model, examples, part, device), artifact.info["diverged"])
     made = {"model": artifact.key, "steps": cost["steps"], "seconds": cost["seconds"]}
-    return Made({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
+    return Contents({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
 
 
 def _outcome(order: Search, trials: tuple[Trial, ...]) -> SearchResult:
     fixed = {name: getattr(order.run.config, name) for name in order.fixed}
     note = ""
     if order.space.size == 1:
-        note = "nothing to search: the method names no ranges for this family of models, so the default is kept"
+        note = "nothing to search: the method names no ranges for this family of models, so the default stays"
     elif order.space.size is not None and order.space.size <= order.trials:
         note = f"all {order.space.size} combinations were tried"
     return SearchResult(order.run.method.name, order.objective, trials, fixed, note, order.key())
@@ -168,10 +168,10 @@ def _outcome(order: Search, trials: tuple[Trial, ...]) -> SearchResult:
 def _check_oracle(order: Search) -> None:
     """Raise unless the objective `gap` has the models and the examples it needs."""
     if order.retrain is None or not order.references:
-        found = "none" if order.retrain is None else "the retrained model alone"
+        models = "none" if order.retrain is None else "the retrained model alone"
         raise AuditError(
             f"the objective gap needs the retrained model and at least one reference, trained like the base model but "
-            f"without the forget set; got {found}. Make them: regun train ... --without REQUEST --seed N, for the "
+            f"without the forget set; got {models}. Make them: regun train ... --without REQUEST --seed N, for the "
             f"base's seed and one more or several. The objective reference needs no retrained model."
         )
     run = order.run
@@ -179,6 +179,6 @@ def _check_oracle(order: Search) -> None:
         raise AuditError(
             "the objective gap is measured on validation examples and the split has none: train --val 0.1."
         )
-    check_unfit_references(
-        Audit(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)
+    check_references(
+        Auditing(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)
     )

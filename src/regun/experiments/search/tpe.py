@@ -1,4 +1,4 @@
-"""The only file that knows Optuna: proposals by its estimator, and which settings mattered."""
+"""The only file that uses Optuna: proposals by its estimator, and the importance of settings."""
 
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,7 +23,7 @@ def proposed(
     pareto: bool = False,
     sampler: Callable[[int], BaseSampler] | None = None,
 ) -> Values:
-    """What a fresh sampler (by default a Parzen estimator over all axes jointly) makes of the trials so far."""
+    """Return the proposal of a fresh sampler (by default a multivariate Parzen estimator) after these trials."""
     chosen = sampler(seed) if sampler else TPESampler(seed=seed, multivariate=True, n_startup_trials=1)
     kinds = {name: _distribution(axis) for name, axis in space.axes.items()}
     scores = [[t.forgetting, t.utility] if pareto else [t.score] for t in done]
@@ -32,19 +32,19 @@ def proposed(
 
 
 def importance(tuned: SearchResult) -> dict[str, float]:
-    """Each setting's share of the score's variation (functional ANOVA of a random forest); empty where untellable."""
+    """Return each setting's share of the score's variation (functional ANOVA of a random forest); empty if unknown."""
     trials = tuned.trials
     axes = sorted({name for t in trials for name in t.values})
     if len({t.score for t in trials}) < 2 or len(trials) < 4 or not axes:
         return {}
     if len(axes) == 1:
         return {axes[0]: 1.0}
-    kinds = {name: _seen([t.values[name] for t in trials]) for name in axes}
+    kinds = {name: _distribution_of([t.values[name] for t in trials]) for name in axes}
     with _quiet():
         study = _study(trials, [[t.score] for t in trials], kinds)
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return {name: float(found[name]) for name in sorted(found, key=lambda n: found[n])}
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: float(shares[name]) for name in sorted(shares, key=lambda n: shares[n])}
 
 
 def _study(
@@ -53,7 +53,7 @@ def _study(
     kinds: Mapping[str, BaseDistribution],
     sampler: BaseSampler | None = None,
 ) -> optuna.Study:
-    """The trials as Optuna sees them, in memory."""
+    """Return the trials as an Optuna study in memory."""
     study = optuna.create_study(directions=[StudyDirection.MINIMIZE] * len(scores[0]), sampler=sampler)
     for trial, values in zip(trials, scores, strict=True):
         study.add_trial(optuna.create_trial(params=dict(trial.values), distributions=dict(kinds), values=values))
@@ -66,8 +66,8 @@ def _distribution(axis: Choice | Range) -> BaseDistribution:
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-def _seen(values: list[Any]) -> BaseDistribution:
-    """The distribution that values seem to come from."""
+def _distribution_of(values: list[Any]) -> BaseDistribution:
+    """Return a distribution that these values could come from."""
     if all(isinstance(v, float) for v in values) and len(set(values)) > 5:
         return FloatDistribution(min(values), max(values), log=min(values) > 0 and max(values) > 100 * min(values))
     return CategoricalDistribution(sorted(set(values), key=str))
@@ -75,7 +75,7 @@ def _seen(values: list[Any]) -> BaseDistribution:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Optuna logs to standard error by itself and remarks on experimental features; not inside this block."""
+    """Silence Optuna, which logs to standard error and warns of experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""What a search found: its trials, the best of them, and their form as JSON."""
+"""The result of a search: its trials, the best of them, and their form as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Settings that were tried and how they did: scores to minimise, and what was run; trial 0 is the start.
+    """Settings and their scores, which are to be minimised; trial 0 is the start.
 
-    `model` is the key of the trial's model in the store, if it has one; `diverged` says why there was nothing to score.
+    `model` is the key of the trial's model in the store, if it has one; `diverged` is the reason if it has no score.
     """
 
     number: int
@@ -29,7 +29,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A finished search of one method. `fixed` are settings that were given and not searched."""
+    """A finished search of one method. `fixed` are settings that were not searched."""
 
     method: str
     objective: str
@@ -58,17 +58,17 @@ class SearchResult:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a settings file keeps: the best values of what was searched, and what was given."""
+        """The settings for a file: the best searched values and the fixed ones."""
         return {**self.fixed, **self.best_values}
 
     @property
     def front(self) -> tuple[Trial, ...]:
         """Trials that no other beats in forgetting without losing in utility, best forgetting first."""
-        kept: list[Trial] = []
+        front: list[Trial] = []
         for trial in sorted(self.trials, key=lambda t: (t.forgetting, t.utility, t.number)):
-            if not kept or trial.utility < kept[-1].utility:
-                kept.append(trial)
-        return tuple(kept)
+            if not front or trial.utility < front[-1].utility:
+                front.append(trial)
+        return tuple(front)
 
     def to_json(self) -> dict[str, Any]:
         return {

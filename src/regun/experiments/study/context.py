@@ -70,5 +70,5 @@ class StudyContext:
     def data_for(self, method: Method) -> Data:
         """Return the data with the input pipeline that the method trains with."""
         if method.name not in self._data_of_methods:
-            self._data_of_methods[method.name] = self.setup(self.study.seeds[0]).seen_by(method, self.data)
+            self._data_of_methods[method.name] = self.setup(self.study.seeds[0]).data_for(method, self.data)
         return self._data_of_methods[method.name]

@@ -1,5 +1,6 @@
 """A close look at one request: from what its models answered to ROC curves, confidences and risky examples."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,14 +8,30 @@ import numpy as np
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
 from regun.auditing.attack_results import attack_scores, offline_a
+from regun.auditing.durability import Point
 from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
 from regun.experiments.study.relearn_curves import RelearnCurves
+from regun.experiments.study.results import Row
 
 POINTS = 160
 """Points of a drawn ROC curve, half of them evenly in log FPR: more than a small figure has pixels."""
+BINS = 24
+"""Bins of a histogram of confidences."""
 RISKY = 25
 _EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
+
+
+@dataclass(frozen=True)
+class RelearnArrays:
+    """Relearning curves as arrays with one row each of steps, forget accuracies and attack AUCs.
+
+    `limits` are the ends of the axes of accuracy and AUC that all curves share.
+    """
+
+    curves: Mapping[str, FloatArray]
+    references: tuple[FloatArray, ...]
+    limits: tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -31,8 +48,8 @@ class RowDetails:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The ROC curve of the close-up's attack on one model."""
+class RocCurve:
+    """The ROC curve of the attack on one model."""
 
     fpr: FloatArray
     tpr: FloatArray
@@ -70,20 +87,20 @@ def against(closeup: RowDetails) -> str | None:
     return next((split for split in UNSEEN if all(split in splits for splits in every)), None)
 
 
-def curves(closeup: RowDetails) -> dict[str, Curve]:
+def curves(closeup: RowDetails) -> dict[str, RocCurve]:
     """The ROC curve of every model, by entry name."""
     split = against(closeup)
     if split is None:
         return {}
     attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
     others = [_scored(reference, split) for reference in closeup.references]
-    found: dict[str, Curve] = {}
+    found: dict[str, RocCurve] = {}
     for name, signals in closeup.signals.items():
         by_split = attack_scores([attack], _scored(signals, split), others, a)[attack.name]
         contrast = Contrast.of(by_split["forget"], by_split[split])
         fpr, tpr = roc_curve(contrast, POINTS)
         auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])
-        found[name] = Curve(fpr, tpr, 100 * auc, 100 * tpr1)
+        found[name] = RocCurve(fpr, tpr, 100 * auc, 100 * tpr1)
     return found
 
 
@@ -98,6 +115,43 @@ def common_limits(groups: Sequence[Mapping[str, FloatArray]]) -> tuple[float, fl
     pooled = np.concatenate([values for group in groups for values in group.values()])
     low, high = np.quantile(pooled, [0.01, 0.99])
     return min(float(low), -2.2), max(float(high), 4.7)
+
+
+def histogram(values: FloatArray, limits: tuple[float, float]) -> FloatArray:
+    """Return the percent of values in each bin; those beyond the limits count in the outermost bins."""
+    counts, _ = np.histogram(np.clip(values, *limits), bins=np.linspace(*limits, BINS + 1))
+    return 100.0 * counts / max(1, len(values))
+
+
+def median_confidence(values: FloatArray) -> float:
+    """Return the median probability of the true label from its logits."""
+    return 1.0 / (1.0 + math.exp(-sorted(values)[len(values) // 2]))
+
+
+def relearn_arrays(found: RelearnCurves) -> RelearnArrays:
+    """Return relearning curves ready to be drawn."""
+
+    def array(curve: Sequence[Point]) -> FloatArray:
+        points = [(p.steps, p.forget_acc, p.smia_auc if p.rmia_auc is None else p.rmia_auc) for p in curve]
+        return np.array(points, dtype=float).T
+
+    curves = {name: array(curve) for name, curve in found.curves.items()}
+    references = tuple(array(curve) for curve in found.references)
+    ends = [(c[1:].min(axis=1), c[1:].max(axis=1)) for c in (*curves.values(), *references)]
+    low, high = np.min([e[0] for e in ends], axis=0), np.max([e[1] for e in ends], axis=0)
+    margin = 0.06 * (high - low) + 0.5
+    acc, auc = zip(low - margin, np.minimum(high + margin, 101.0), strict=True)
+    return RelearnArrays(curves, references, ((float(acc[0]), float(acc[1])), (float(auc[0]), float(auc[1]))))
+
+
+def learning_curves(row: Row) -> list[tuple[list[float], list[float]]]:
+    """Return number and loss of every epoch with a finite loss, run by run."""
+    runs = [[epoch for epoch in run.epochs if math.isfinite(epoch.get("loss", math.nan))] for run in row.runs]
+    return [
+        ([float(e.get("number", k + 1)) for k, e in enumerate(epochs)], [float(e["loss"]) for e in epochs])
+        for epochs in runs
+        if epochs
+    ]
 
 
 def risky(closeup: RowDetails, name: str) -> RiskTable:

@@ -1,4 +1,4 @@
-"""How long a plan will take on this machine."""
+"""Estimates of how long a plan takes on this machine."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from regun.training.job import Budget, Job, private_copy
 from regun.training.scratch import train_from_scratch
 
 PROBE_SECONDS, PROBE_STEPS = 2.0, 64
-"""How long a probe of training runs at least, unless it has taken so many steps."""
+"""A probe of training runs for so many seconds or steps, whichever comes first."""
 TASK = 0.15
 """Seconds that a task takes besides its samples: reading models, writing results."""
 PARTS = 5
@@ -26,7 +26,7 @@ PARTS = 5
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast this machine is at what a study does."""
+    """The speed of this machine."""
 
     samples: float
     """Per second, forward and backward."""
@@ -98,10 +98,12 @@ def speed_here(opened: OpenStudy, samples: float) -> Speed:
                 made[name] = Predictions.from_logits(3 * rng.standard_normal((n, classes)), ids % classes, ids)
         return made
 
-    target, retrain, *others = (predictions() for _ in range(2 + study.references))
+    target, retrain, *references = (predictions() for _ in range(2 + study.references))
     attacks, bootstrap = study.audit_attacks, study.bootstrap
-    evaluation = _seconds(lambda: evaluate(target, retrain, others, attacks=attacks, bootstrap=bootstrap, floor=False))
-    floor = _seconds(lambda: noise_floor(retrain, others, attacks=attacks)) if len(others) > 1 else 0.0
+    evaluation = _seconds(
+        lambda: evaluate(target, retrain, references, attacks=attacks, bootstrap=bootstrap, floor=False)
+    )
+    floor = _seconds(lambda: noise_floor(retrain, references, attacks=attacks)) if len(references) > 1 else 0.0
     return Speed(samples, evaluation, floor)
 
 

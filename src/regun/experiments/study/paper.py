@@ -1,4 +1,4 @@
-"""The numbers the paper prints, so that ours can stand beside them."""
+"""The numbers that the paper prints, for comparison."""
 
 import csv
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _REMARKS = {
 }
 
 _PRESETS = ("swin", "cifar10", "cifar100", "tiny_imagenet")
-"""Presets with the settings of the paper's own row; any other is another method than the paper's."""
+"""Presets with the settings of the paper's rows; any other preset is not in the paper."""
 
 
 Mark = Literal["best", "second"]
@@ -56,22 +56,21 @@ class Paper:
     numbers: Mapping[tuple[float, str, str], Printed]
 
     def number(self, forget: str, method: str, metric: str) -> Printed | None:
-        """The printed number; None for a forget request, method or metric that the paper does not report."""
+        """Return the printed number; None for a forget request, method or metric that the paper does not report."""
         spec = MethodSpec.parse(method)
         printed = spec.name if spec.preset in _PRESETS and not spec.settings else method
         return self.numbers.get((_fraction(forget), printed, metric))
 
 
 def paper_numbers(study_name: str) -> Paper:
-    """What the paper prints for the setup that a built-in study repeats, wholly or in small.
+    """Return the paper's numbers for the setup that a built-in study repeats, in full or in small.
 
     >>> paper_numbers("resnet18-cifar10").number("0.1", "regun", "gap_rftp")
     Printed(mean=2.0, std=0.18, mark='second')
     """
     if study_name not in _SETUPS:
         raise RegunError(
-            unknown("study with numbers in the paper", study_name, _SETUPS)
-            + " Leave the paper out for other studies; there is nothing to compare them with."
+            unknown("study with numbers in the paper", study_name, _SETUPS) + " Leave --paper out for other studies."
         )
     setup, size = _SETUPS[study_name]
     note = f"Rows named paper: {_TITLES[setup]}, mean ± sample standard deviation as the paper's appendix prints them."
@@ -84,20 +83,22 @@ def paper_numbers(study_name: str) -> Paper:
 
 
 def _ranked(numbers: Mapping[tuple[float, str, str], Printed]) -> dict[tuple[float, str, str], Printed]:
-    """The numbers with their marks: by the distance of the printed means to Retrain's, Base excluded."""
+    """Return the numbers with their marks: by the distance of the printed means to Retrain's, Base excluded."""
     ranked = dict(numbers)
     for fraction, metric in {(fraction, metric) for fraction, _, metric in numbers}:
         rows = {name: n for (f, name, m), n in numbers.items() if (f, m) == (fraction, metric)}
         methods = [name for name in rows if name not in ("retrain", "base")]
-        found = _marks({name: abs(rows[name].mean - rows["retrain"].mean) for name in methods})
-        ranked |= {(fraction, name, metric): replace(rows[name], mark=mark) for name, mark in found.items()}
+        marks = _marks({name: abs(rows[name].mean - rows["retrain"].mean) for name in methods})
+        ranked |= {(fraction, name, metric): replace(rows[name], mark=mark) for name, mark in marks.items()}
     return ranked
 
 
 def _marks(distances: Mapping[str, float]) -> dict[str, Mark]:
-    """Best and second best as the paper marks them, whatever the noise; equal distances share a mark."""
+    """Return best and second best as the paper marks them, without regard to noise; equal distances share a mark."""
     names: dict[int, Mark] = {0: "best", 1: "second"}
-    closer = {name: sum(other < own - 1e-9 for other in distances.values()) for name, own in distances.items()}
+    closer = {
+        name: sum(other < distance - 1e-9 for other in distances.values()) for name, distance in distances.items()
+    }
     return {name: names[n] for name, n in closer.items() if n in names}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from regun.artifacts.relearnings import curve_in
+from regun.artifacts.relearnings import stored_curve
 from regun.auditing.durability import Curve, Point, Relearned, points, relearn_floor, relearned
 from regun.auditing.floor import NoiseFloor
 from regun.experiments.study.opened import OpenStudy
@@ -53,7 +53,7 @@ class RelearnChecks:
         if check not in self._curves:
             artifact = check.result(self.ctx)
             finite = artifact is not None and "not_finite" not in artifact.info
-            self._curves[check] = curve_in(artifact) if artifact is not None and finite else None
+            self._curves[check] = stored_curve(artifact) if artifact is not None and finite else None
         return self._curves[check]
 
     def _floor(self, task: Evaluate, retrained: list[Curve]) -> NoiseFloor | None:

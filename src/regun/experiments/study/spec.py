@@ -10,7 +10,7 @@ from regun.artifacts.setup import (
     Setup,
     checked_model,
     default_model,
-    default_preset,
+    default_pipeline,
     default_recipe,
     family_of,
     read_budget,
@@ -30,14 +30,14 @@ from regun.training.recipes import Recipe, Updates, read_recipe
 from regun.types import Indices
 
 FIRST_REFERENCE = 1001
-"""Training seed of the first reference model; the study's own seeds stay below."""
+"""Training seed of the first reference model; the seeds of a study are smaller."""
 TUNE_SEED = 100
 """The seed that settings are searched on unless a study names one, or reports this one."""
 UPDATES_OF_BASE = ("optimizer", "momentum", "nesterov", "beta1", "beta2", "weight_decay", "decay", "schedule")
 """Settings of base training that unlearning uses with `updates = "base"`: not the learning rate, which belongs to the
 method, and no warm-up, which a trained model does not need."""
 REPEAT_STEP = 10_000
-"""How far the unlearning seeds of two repeats are apart; training seeds stay below."""
+"""Distance between the unlearning seeds of two repeats; training seeds are smaller."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Study:
 
     name: str = setting("study", "short name, for folders and messages")
     title: str = setting("", "a line that says what it is about")
-    data: str = setting("digits", "data set, as `name,key=value` (its folder is given when the study runs)")
+    data: str = setting("digits", "data set, as `name,key=value` (`--data-dir` names its folder)")
     model: str = setting("", "model, as `name,key=value`; default by data set")
     recipe: str = setting("", "recipe, as `name,key=value`; default by model")
     pipeline: str = setting("", "input pipeline for training; default by model and data")
     forget: tuple[str, ...] = setting(("0.1",), "what to forget: fractions or other requests")
     seeds: tuple[int, ...] = setting((0,), "training seeds; each has its own split unless split_seed is set")
-    repeats: int = setting(1, "unlearning runs for each training seed, each from a seed of its own", low=1, high=1000)
+    repeats: int = setting(1, "unlearning runs for each training seed, each from its own seed", low=1, high=1000)
     split_seed: int | None = setting(None, "one split for all seeds (default: it moves with the seed, as in the paper)")
     heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
@@ -74,17 +74,15 @@ class Study:
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
         "method",
-        "how weights are updated while unlearning: method (each one's own) or base (as in base training, rate apart)",
+        "optimizer settings of unlearning: method (each method's own) or base (as in base training, except the rate)",
         choices=("method", "base"),
     )
     budget: str = setting("", "`steps=N` or `samples=N` for every method (default: each method's own epochs)")
     bootstrap: int = setting(1000, "resamples behind the intervals", low=0, high=1_000_000)
-    attacks: tuple[str, ...] = setting((), "further attacks beside the built-in ones: `file.py:function`")
+    attacks: tuple[str, ...] = setting((), "further attacks: `file.py:function`")
     metrics: tuple[str, ...] = setting((), "further columns: numbers of the audit, or metrics as `file.py:function`")
-    relearn: bool = setting(False, "also let every model train on retained examples alone, and see what comes back")
-    threads: int | None = setting(
-        None, "threads of one task; results are the same bit for bit only with the same", low=1
-    )
+    relearn: bool = setting(False, "also run the relearning check on every model")
+    threads: int | None = setting(None, "threads per task; equal numbers give equal results bit for bit", low=1)
     settings_from: str = setting("", "file of tuned settings, as `regun tune` writes it, or the name of shipped ones")
     settings: Blocks = field(default_factory=dict[str, Any], metadata={"help": "tables [settings.REQUEST.METHOD]"})
     titles: Mapping[str, str] = field(default_factory=dict[str, str], metadata={"help": "row name = title"})
@@ -113,7 +111,7 @@ class Study:
     @cached_property
     def pipeline_name(self) -> str:
         """The input pipeline for training."""
-        return self.pipeline or default_preset(self.model_spec.name, parse_spec(self.data)[0])
+        return self.pipeline or default_pipeline(self.model_spec.name, parse_spec(self.data)[0])
 
     @cached_property
     def tuning(self) -> "TuneSpec | None":
@@ -157,7 +155,7 @@ class Study:
 
     @property
     def tuned_on(self) -> int:
-        """The seed that settings are searched on: none of those reported, unless the study says otherwise."""
+        """The seed that settings are searched on: by default none of those reported."""
         if self.tune_seed is not None:
             return self.tune_seed
         return next(seed for seed in count(TUNE_SEED) if seed not in self.seeds)
@@ -189,7 +187,7 @@ class Study:
             data=self.data_spec(data_dir),
             model=self.model_spec,
             recipe=self.recipe_value,
-            preset=self.pipeline_name,
+            pipeline=self.pipeline_name,
             split_seed=split,
             heldout=self.heldout,
             val=self.val,

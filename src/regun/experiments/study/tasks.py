@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 
 from regun.artifacts import Artifact
 from regun.artifacts.audits import (
-    Audit,
+    Auditing,
     audit_model,
     audited_parts,
-    before_of,
     cached_predictions,
-    floor_of,
+    model_before,
     predictions_inputs,
+    stored_noise_floor,
 )
 from regun.artifacts.relearnings import Relearning, relearn_model
-from regun.artifacts.selection import early_trainings, ids_in, select, selection_inputs
+from regun.artifacts.selection import early_trainings, resolved_ids, select, selection_inputs
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.errors import NotFiniteError, RegunError
@@ -99,7 +99,7 @@ class Task(ABC):
 
     def splits(self, ctx: StudyContext) -> Splits:
         """Return the examples to forget, to retain and to audit with."""
-        spec = ids_in(self.selection.artifact(ctx)) if self.selection else ctx.study.requests[self.forget]
+        spec = resolved_ids(self.selection.artifact(ctx)) if self.selection else ctx.study.requests[self.forget]
         return ctx.splits(self.split, self.forget, spec)
 
     def __repr__(self) -> str:
@@ -302,9 +302,9 @@ class MeasureFloor(Task):
         return [("floor", self._audit(ctx).floor_inputs())]
 
     def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
-        floor_of(self._audit(ctx), ctx.store, ctx.device)
+        stored_noise_floor(self._audit(ctx), ctx.store, ctx.device)
 
-    def _audit(self, ctx: StudyContext) -> Audit:
+    def _audit(self, ctx: StudyContext) -> Auditing:
         return _audit(ctx, self, self.retrained[0], self.retrained)
 
 
@@ -387,14 +387,14 @@ def _unlearning(
     )
 
 
-def _audit(ctx: StudyContext, task: Task, model: Model, retrained: tuple[Train, ...]) -> Audit:
+def _audit(ctx: StudyContext, task: Task, model: Model, retrained: tuple[Train, ...]) -> Auditing:
     study, splits, target = ctx.study, task.splits(ctx), model.artifact(ctx)
     retrain, *references = [one.artifact(ctx) for one in retrained]
-    return Audit(
+    return Auditing(
         target=target,
         data=ctx.data,
         splits=splits,
-        before=before_of(target, splits, ctx.store),
+        before=model_before(target, splits, ctx.store),
         retrain=retrain,
         references=tuple(references),
         attacks=study.audit_attacks,

@@ -1,4 +1,4 @@
-"""The trade-off between utility and forgetting: a study whose methods are swept over w, and its results as curves."""
+"""The trade-off between utility and forgetting: a study swept over w, and its results as curves."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ WEIGHTS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a model stands: utility (test accuracy) and forgetting (RMIA AUC), means and sample deviations, in %."""
+class TradeOffPoint:
+    """Utility (test accuracy) and forgetting (RMIA AUC) of a model: means and sample deviations, in %."""
 
     utility: float
     forgetting: float
@@ -23,7 +23,7 @@ class Point:
     w: float | None = None
 
 
-NOWHERE = Point(math.nan, math.nan)
+UNKNOWN = TradeOffPoint(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -32,51 +32,51 @@ class TradeOff:
 
     forget: str
     label: str
-    retrain: Point
-    base: Point
-    curves: Mapping[str, tuple[Point, ...]]
-    fixed: Mapping[str, Point]
+    retrain: TradeOffPoint
+    base: TradeOffPoint
+    curves: Mapping[str, tuple[TradeOffPoint, ...]]
+    fixed: Mapping[str, TradeOffPoint]
     noise: tuple[float, float] | None = None
-    """How far two retrained models are apart at most: in utility, in forgetting."""
+    """The largest distance of two retrained models: in utility, in forgetting."""
 
 
 def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
-    """The study with every method that has a trade-off run once for each weight; the others stay as they are.
+    """Return the study with a row per weight for every method that has a trade-off; other methods stay as they are.
 
     For a study that tunes, pass `OpenStudy.with_found_settings()`: then all other settings are the tuned ones.
     """
     if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
         raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")
-    told: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for row in study.rows.values():
         for one in _swept(study, row.text, weights):
-            told[one] = row.title + ("" if one == row.text else f", w {_weight(one):g}")
-    name, methods = f"{study.name}-tradeoff", tuple(told)
+            titles[one] = row.title + ("" if one == row.text else f", w {_weight(one):g}")
+    name, methods = f"{study.name}-tradeoff", tuple(titles)
     swept = replace(study, name=name, methods=methods, unranked=(), titles={}, tune={}, relearn=False)
-    return replace(swept, titles={row.name: told[row.text] for row in swept.rows.values()})
+    return replace(swept, titles={row.name: titles[row.text] for row in swept.rows.values()})
 
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
-    """Where the methods of each forget request stand; with the study that was swept, its curves over w."""
+    """Return the points of all methods per forget request; with the study that was swept, its curves over w."""
     return [_tradeoff(block, study, weights) for block in results.blocks if _complete(block)]
 
 
 def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff:
-    curves: dict[str, tuple[Point, ...]] = {}
-    fixed: dict[str, Point] = {}
+    curves: dict[str, tuple[TradeOffPoint, ...]] = {}
+    fixed: dict[str, TradeOffPoint] = {}
     rows = {row.name: row for row in block.rows}
     if study is None:
-        found = {row.title: _point(row) for row in block.methods}
-        fixed = {title: point for title, point in found.items() if point}
+        points = {row.title: _point(row) for row in block.methods}
+        fixed = {title: point for title, point in points.items() if point}
     for one in study.rows.values() if study else ():
         texts = _swept(study, one.text, weights) if study else []
-        points = tuple(p for t in texts if (p := _point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t))))
+        swept = tuple(p for t in texts if (p := _point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t))))
         if texts != [one.text]:
-            curves[one.title] = points
-        elif points:
-            fixed[one.title] = points[0]
+            curves[one.title] = swept
+        elif swept:
+            fixed[one.title] = swept[0]
     noise = [block.floors[name].largest for name in ("test_acc", "rmia_auc") if name in block.floors]
-    retrain, base = (_point(block.row(name)) or NOWHERE for name in ("retrain", "base"))
+    retrain, base = (_point(block.row(name)) or UNKNOWN for name in ("retrain", "base"))
     box = (noise[0], noise[1]) if len(noise) == 2 else None
     return TradeOff(block.forget, block.label, retrain, base, curves, fixed, box)
 
@@ -99,10 +99,10 @@ def _complete(block: Block) -> bool:
     return all(_point(block.row(name)) for name in ("retrain", "base"))
 
 
-def _point(row: Row, w: float | None = None) -> Point | None:
-    """Test accuracy and RMIA AUC of a row; None where nothing could be judged."""
+def _point(row: Row, w: float | None = None) -> TradeOffPoint | None:
+    """Return test accuracy and RMIA AUC of a row; None if it lacks one of them."""
     utility, forgetting = row.cells.get("test_acc"), row.cells.get("rmia_auc")
     if utility is None or forgetting is None:
         return None
     up, across = (cell.repeat_std if cell.std is None else cell.std for cell in (utility, forgetting))
-    return Point(utility.mean, forgetting.mean, up, across, w)
+    return TradeOffPoint(utility.mean, forgetting.mean, up, across, w)
