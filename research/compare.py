@@ -1,4 +1,4 @@
-"""Which differences between two methods of a study are more than noise: paired over training seeds, next to the floor.
+"""Compare the methods of a study, paired over training seeds, with the noise floor.
 
     python research/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
     python research/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
@@ -6,10 +6,10 @@
     python research/compare.py results/NAME results/OTHER --overview          # a column for each study and request
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
-Student's over seeds, p is Holm's over all comparisons of the table. A difference counts as told if it exceeds the mean
-noise floor, how far two retrained models are apart, *and* p is below 0.05; "alone" if it exceeds the floor and its own
-interval excludes 0, which one in twenty comparisons of equals does. With --paper, the paper's own number of that study stands beside ours. Samples are
-those that went through forward and backward passes, the mean of both, as a share of Retrain's.
+Student's over seeds, p is Holm's over all comparisons of the table. A difference is significant if it exceeds the mean
+noise floor (the distance between two retrained models) and p is below 0.05. "uncorrected": it exceeds the floor and its
+own interval excludes 0, which happens in one of twenty comparisons of equal methods. --paper adds the paper's number of
+that study. Samples are the mean of forward and backward samples, as a share of Retrain's.
 """
 
 import argparse
@@ -99,15 +99,15 @@ def holm(found: Mapping[str, float]) -> dict[str, float]:
     return adjusted
 
 
-def told(one: Difference, p: float, floor: float) -> str:
-    """Whether a difference can be told from noise, given its p among all comparisons.
+def significant(one: Difference, p: float, floor: float) -> str:
+    """Return whether a difference is significant, given its p corrected for all comparisons.
 
-    >>> told(Difference(3.0, 1.0, 0.01), 0.2, floor=1.5)
-    'alone'
+    >>> significant(Difference(3.0, 1.0, 0.01), 0.2, floor=1.5)
+    'uncorrected'
     """
     if abs(one.mean) <= floor or one.p >= 0.05:
         return "no"
-    return "yes" if p < 0.05 else "alone"
+    return "yes" if p < 0.05 else "uncorrected"
 
 
 def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
@@ -123,7 +123,7 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
             f"difference to {to}",
             "95 % interval",
             "p (Holm)",
-            "told",
+            "significant",
         ]
         lines = [f"forget {forget}: {number}, against {to}; noise floor {floor:.2f}", ""]
         lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 4)}---|---:|---|"]
@@ -134,10 +134,10 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
             if title in apart:
                 one, p = apart[title], sure[title]
                 span = f"{one.mean - one.half:+.2f} to {one.mean + one.half:+.2f}"
-                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", told(one, p, floor)]
+                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", significant(one, p, floor)]
             theirs = known.number(forget, row.method, number) if known else None
-            beside = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
-            lines.append(f"| {' | '.join([title, row.text(), *beside, *against])} |")
+            paper_cell = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
+            lines.append(f"| {' | '.join([title, row.text(), *paper_cell, *against])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from expect import error
 from regun.errors import RegunError
 from regun.methods import get_method, regun
 from regun.methods._unseen_targets import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
@@ -171,7 +172,7 @@ def test_a_given_reference_is_used_and_its_absence_named() -> None:
     assert torch.allclose(
         given_target, regun.unseen_target(own, regun.Config(batch_size=16))(step_of(own, config)), atol=1e-6
     )
-    with pytest.raises(RegunError, match="no teacher was given"):
+    with error(RegunError, "regun.source", "given", "teacher="):
         regun.unlearn(job_for(mlp(), blobs()), config)
 
 
@@ -204,7 +205,7 @@ def test_the_nearest_held_out_example_of_itself_is_itself() -> None:
     theirs = torch.randn(30, 5, generator=generator(1))
     cosine = functional.cosine_similarity(ours[:, None], theirs[None], dim=2)
     assert torch.equal(nearest(ours, theirs, 4, block=7), cosine.topk(4).indices)
-    with pytest.raises(RegunError, match=r"regun.k is 31; the held-out set has 30 examples"):
+    with error(RegunError, "regun.k", 31, 30):
         nearest(ours, theirs, 31)
 
 
@@ -277,7 +278,7 @@ def test_regun_lowers_the_confidence_on_what_is_forgotten() -> None:
 
 
 def test_no_held_out_set_is_refused_with_the_way_out() -> None:
-    with pytest.raises(RegunError, match="set some unseen, labelled examples aside"):
+    with error(RegunError, "held-out", "empty"):
         Pool(np.array([], dtype=np.int64), 3)
 
 

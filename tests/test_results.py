@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import ttest_rel
 
+from expect import assert_names
 from regun.experiments.study.parse import read_study
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -103,7 +104,7 @@ def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.M
     assert refresh.refreshed(page) == page, "python research/refresh.py docs/results.md"
 
 
-def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monkeypatch: pytest.MonkeyPatch):
+def test_a_significant_difference_is_paired_over_seeds_and_beyond_the_floor(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(RESULTS.parent / "research")
     compare = importlib.import_module("compare")
     one, other = {0: 5.0, 1: 6.0, 2: 4.5, 3: 9.0}, {2: 2.6, 1: 4.1, 0: 3.0}  # seed 3 has no partner
@@ -111,31 +112,31 @@ def test_differences_are_paired_over_seeds_and_told_beyond_floor_and_chance(monk
     found = compare.compared(one, other)
     assert (found.mean, found.p) == pytest.approx((statistics.fmean([-2.0, -1.9, -1.9]), theirs.pvalue))
     assert found.mean + found.half == pytest.approx(theirs.confidence_interval(0.95).high)
-    assert compare.told(found, p=0.04, floor=1.5) == "yes"
-    assert compare.told(found, p=0.06, floor=1.5) == "alone"
-    assert compare.told(found, p=0.04, floor=2.5) == "no", "two retrained models are farther apart"
-    assert compare.told(compare.compared({0: 1.0}, {0: 9.0}), p=1.0, floor=1.0) == "no", "one seed tells nothing"
+    assert compare.significant(found, p=0.04, floor=1.5) == "yes"
+    assert compare.significant(found, p=0.06, floor=1.5) == "uncorrected"
+    assert compare.significant(found, p=0.04, floor=2.5) == "no", "two retrained models are farther apart"
+    assert compare.significant(compare.compared({0: 1.0}, {0: 9.0}), p=1.0, floor=1.0) == "no", "one seed tells nothing"
     assert compare.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "named"),
     [
-        (["nowhere"], "nowhere holds no results"),
-        (["results/digits", "results/cifar10-small"], "2 folders of results; give one, or --overview"),
-        (["results/digits", "--to", "Nobody"], "--to is 'Nobody'; results/digits has the rows 'Retrain', 'Base'"),
-        (["results/digits", "--number", "luck"], "--number is 'luck'; results/digits has a noise floor for "),
-        (["results/digits", "--sweep"], "results/digits has no sweep over w"),
+        (["nowhere"], ["nowhere"]),
+        (["results/digits", "results/cifar10-small"], ["2", "--overview"]),
+        (["results/digits", "--to", "Nobody"], ["--to", "Nobody", "Retrain", "Base"]),
+        (["results/digits", "--number", "accuracy"], ["--number", "accuracy", "gap_rftp"]),
+        (["results/digits", "--sweep"], ["results/digits", "sweep.csv"]),
     ],
 )
-def test_comparisons_say_what_is_wrong_with_them(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_comparison_names_what_is_wrong(
+    words: list[str], named: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.syspath_prepend(RESULTS.parent / "research")
     monkeypatch.chdir(RESULTS.parent)
     with pytest.raises(SystemExit):
         importlib.import_module("compare").printed(words)
-    assert said in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, *named)
 
 
 def test_the_pages_of_the_first_try_show_what_its_rows_say(monkeypatch: pytest.MonkeyPatch):

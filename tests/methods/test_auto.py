@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from trials import Watched, ce, gradient, one_forgotten, plain_net, run
 
+from expect import error
 from regun.methods import _from_scratch as from_scratch
 from regun.methods import as_teacher, auto, get_method
 from regun.methods._baseline_comparison import AccuracyLoss, BaselineComparison
@@ -442,18 +443,18 @@ def test_a_function_is_not_copied_and_a_module_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("teacher", "words"),
+    ("teacher", "names"),
     [
-        (lambda x: torch.zeros(len(x), 2), r"answered 4 examples with shape \(4, 2\); it must give a row of 3"),
-        (lambda x: torch.full((len(x), 3), torch.nan), "numbers that are not finite"),
-        (lambda x: 1 / 0, "the teacher failed: ZeroDivisionError"),
-        ("a text", "the teacher is a str, which cannot be called"),
+        (lambda x: torch.zeros(len(x), 2), ("4", "2", "3")),
+        (lambda x: torch.full((len(x), 3), torch.nan), ("finite", "3")),
+        (lambda x: 1 / 0, ("ZeroDivisionError",)),
+        ("a text", ("str",)),
     ],
 )
-def test_a_teacher_that_cannot_answer_is_named(teacher, words: str) -> None:
+def test_a_teacher_that_cannot_answer_is_named(teacher, names: tuple[str, ...]) -> None:
     from regun.errors import RegunError
 
-    with pytest.raises(RegunError, match=words):
+    with error(RegunError, "teacher", *names):
         as_teacher(teacher, 3)(torch.zeros(4, 6))
 
 
@@ -462,7 +463,7 @@ def test_an_estimator_is_told_what_to_give() -> None:
 
     from regun.errors import RegunError
 
-    with pytest.raises(RegunError, match=r"teacher=model\.predict_proba"):
+    with error(RegunError, "teacher=model.predict_proba"):
         as_teacher(LogisticRegression(), 3)
     data = blobs()
     fitted = LogisticRegression().fit(data.x.numpy(), data.labels)

@@ -72,8 +72,8 @@ class Folder:
 
     def unlisted(self, ledger: Ledger) -> list[Path]:
         """Return the folders of requests that have no line in the ledger."""
-        known = {self.request(line.number).name for line in ledger.lines}
-        return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in known)
+        listed = {self.request(line.number).name for line in ledger.lines}
+        return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in listed)
 
 
 def check_folder(folder: Folder, ledger: Ledger) -> None:
@@ -81,14 +81,14 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
     root = folder.root
     if root.exists() and not root.is_dir():
         raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name a new one, or an existing --out.")
-    own = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
-    for path in own:
+    paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
+    for path in paths:
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
     check_intact(ledger, folder.ledger)
-    others = [path for path in root.glob("*") if path not in own] if not folder.ledger.exists() else []
-    if others:
-        raise RegunError(f"{root} holds {min(others).name!r} and no {LEDGER}; name a new folder, or an empty one.")
+    foreign = [path for path in root.glob("*") if path not in paths] if not folder.ledger.exists() else []
+    if foreign:
+        raise RegunError(f"{root} holds {min(foreign).name!r} and no {LEDGER}; name a new folder, or an empty one.")
     unlisted = folder.unlisted(ledger)
     if unlisted:
         raise RegunError(

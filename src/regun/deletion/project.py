@@ -187,7 +187,9 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     project = replace(
         project,
         rebuild=_callback(project.rebuild, "rebuild", lambda what, built: as_compatible_model(what, built, model)),
-        retrained=_callback(project.retrained, "retrained", lambda what, found: list(as_models(what, found).values())),
+        retrained=_callback(
+            project.retrained, "retrained", lambda what, models: list(as_models(what, models).values())
+        ),
     )
     with guarded("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)
