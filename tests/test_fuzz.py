@@ -225,12 +225,12 @@ def odd(value: Any, draw: random.Random) -> Any:
 
 COMMANDS = """
 train --data digits,limit=400 --model cnn,width=4 --recipe digits,epochs=1 --seed 1 --without 0.1 --val 0.1
-train --data digits --max-steps 3 --split-seed 2 --heldout 0.2 --stratified --augment none --device cpu
-unlearn --base {base} --forget class:3 --method regun,w=0.3 --budget steps=3 --keep best --criterion val_loss
+train --data digits --budget steps=3 --split-seed 2 --heldout 0.2 --stratified --pipeline none --device cpu
+unlearn --base {base} --forget class:3 --method regun,w=0.3 --budget steps=3 --keep best:val_loss
 unlearn --base {base} --forget 0.1 --method finetune@resnet,lr=0.1 --tune 2 --reference {base} --out out.safetensors
 unlearn --base w.safetensors --forget 0.1 --data digits --model cnn --settings tuned.toml --snapshot-seconds 3
-audit {unlearned} --forget 0.1 --retrain {base} --references {base} --attacks smia --metrics gap_rftp --bootstrap 9
-audit {base} --base {base} --alone --risks risks.csv --shadows 3 --all --threads 1
+audit {unlearned} --forget 0.1 --retrained {base} --attacks smia --metrics gap_rftp --bootstrap 9
+audit {base} --base {base} --retrained none --risks risks.csv --shadows 3 --all --threads 1
 tune --base {base} --forget 0.1 --methods finetune --trials 2 --objective reference --out tuned --seed 1
 forget --base {base} --ids ids.csv --out out2 --accept val_drop<1 --fallback finetune --method finetune --bootstrap 9
 forget --base {base} --ids ids.csv --out out2 --received 2024-01-01 --due 2024-02-01 --role us --accept-inconclusive --out-models 1
