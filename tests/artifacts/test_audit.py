@@ -168,7 +168,7 @@ def test_the_command_finds_the_retrained_models_and_explains_every_number(world:
         "Gap RFTP",
         "noise floor",
         "Good: Retrain's value",
-        "What this audit can and cannot say",
+        "What this audit can and cannot claim",
         "Influence left: ",
         "Like a retrained model: ",
     ):
@@ -249,7 +249,7 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     shown = capsys.readouterr()
     assert "against 1 short training on the retain set" in shown.err
     assert shown.out.startswith("base: 1 example to forget\n")
-    assert "Place: the example looks more like a member than " in shown.out
+    assert "Rank: the example looks more like a member than " in shown.out
     assert "Influence left: " in shown.out
     found = call(capsys, "audit", world.base.key, *asked[:-2], "--out-models", "1", "--bootstrap", "20")
     assert found["influence"]["records"] == 1

@@ -24,8 +24,9 @@ from regun.arguments import (
 )
 from regun.artifacts import Artifact, Store, state_digest
 from regun.artifacts.trainings import build_like, find_retrained, load_model
+from regun.auditing import UNSEEN
 from regun.data.examples import Data, Examples
-from regun.data.overlap import UNSEEN, check_overlap, id_texts
+from regun.data.overlap import check_overlap, id_texts
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
