@@ -540,7 +540,7 @@ BAD: list[tuple[list[str], list[str]]] = [
         ["17", "--store"],
     ),
     ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], ["0", "'xyz'"]),
-    ([*UNLEARN, "--base", "{base}", "--method", "regun,reference=given"], []),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,source=given"], []),
     (
         [*UNLEARN, "--base", "{home}/weights.pt"],
         [],

@@ -68,7 +68,7 @@ def add_unlearn(commands: Commands) -> None:
         help="epoch to keep: last (default), or best by val_accuracy (default), val_loss or unseen_error (errors on "
         "forgotten examples closest to those on unseen ones)",
     )
-    teacher = "a model that never saw the records, for the methods auto and regun,reference=given"
+    teacher = "a model that never saw the records, for the methods auto and regun,source=given"
     add_options(parser, {"--teacher KEY": teacher})
     add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
     add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from regun.artifacts.store import MARKER
 from regun.deletion.ledger import LEDGER, Ledger, LedgerLine, append, check_intact, read_ledger, write_end
 from regun.errors import RegunError, StoreError
 from regun.files import remove_folder, sync_folder
@@ -125,6 +126,8 @@ def _recover(folder: Folder) -> Generator[str]:
         yield "an earlier run was killed while it added its line to the ledger; the partial line is removed"
     if not ledger.ended:
         write_end(folder.ledger, b"\n")
+    if folder.work.exists() and not (folder.work / MARKER).is_file():  # killed while it was removed, after a commit
+        shutil.rmtree(folder.work)
     if folder.unfinished.exists():
         last = folder.request(len(ledger.lines))
         if ledger.lines and not last.exists():
