@@ -21,7 +21,7 @@ from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
 from regun.data.registry import pipeline
 from regun.forget_spec import ForgetSpec
-from regun.methods import _attack, amun, get_method, method_names, neggrad_plus, regun
+from regun.methods import _adversarial, amun, get_method, method_names, neggrad_plus, regun
 from regun.methods._adversarial import Attack, find
 from regun.models import ModelSpec, build_model
 from regun.splits import make_splits, reserve
@@ -55,10 +55,10 @@ def image_job(width: int, count: int = 6000) -> Job:
     return Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
 
 
-def reference_target(width: int, rounds: int) -> None:
+def unseen_target(width: int, rounds: int) -> None:
     job = image_job(width)
     config = regun.Config(batch_size=128, lr=1e-4)
-    target = regun.reference_target(job, config)
+    target = regun.unseen_target(job, config)
     step = Step(next(paired(job, 128, 128).run(0, 0)), 0, 1, 0)
     cost = seconds(lambda: target(step), 50)
 
@@ -115,10 +115,10 @@ def all_steps(view, y, how: Attack, rounds: int) -> None:
     for number in range(rounds):
         epsilon = torch.full((len(y),), how.epsilon * 2**number)
         for _ in range(how.steps):
-            _, gradient = _attack._look(view, current, rows, y, need_gradient=True)
-            length = _attack._view(how.step * epsilon / _attack._norm(gradient).clamp(min=1e-12), current)
-            current = _attack._project(current + length * gradient, view.x, epsilon, view)
-        _attack._look(view, current, rows, y, need_gradient=False)
+            _, gradient = _adversarial._look(view, current, rows, y, need_gradient=True)
+            length = _adversarial._view(how.step * epsilon / _adversarial._norm(gradient).clamp(min=1e-12), current)
+            current = _adversarial._project(current + length * gradient, view.x, epsilon, view)
+        _adversarial._look(view, current, rows, y, need_gradient=False)
 
 
 def fisher(model, examples) -> None:
@@ -155,7 +155,7 @@ if __name__ == "__main__":
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    reference_target(args.width, args.rounds)
+    unseen_target(args.width, args.rounds)
     model, examples = trained_digits()
     attack(model, examples, args.rounds)
     fisher(model, examples)

@@ -66,7 +66,7 @@ def short_retraining(case: "Case") -> dict[str, Any]:
 WAYS: dict[str, Way] = {
     "auto": with_method("auto"),
     "auto, recipe": with_method("auto", recipe=True),
-    "auto, distilled": with_method("auto,anew=never", recipe=True),
+    "auto, distilled": with_method("auto,from_scratch=never", recipe=True),
     "auto, own teacher": with_method("auto", recipe=True, teacher=True),
     "retrained for a fifth": short_retraining,
     "regun": with_method("regun"),

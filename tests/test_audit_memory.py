@@ -38,7 +38,7 @@ def asked(tmp_path: Path) -> tuple[Store, list[str]]:
     method = ["--method", "finetune,epochs=1"]
     assert main(["unlearn", "--base", base, "--forget", "0.1", *method, "--threads", "1", "--quiet", *where]) == 0
     target = next(a.key for a in Store(store).artifacts("model") if a.key != base)
-    return Store(store), ["audit", target, "--alone", "--json", "--threads", "1", *where]
+    return Store(store), ["audit", target, "--retrained", "none", "--json", "--threads", "1", *where]
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, name: str, left: int) -> None:

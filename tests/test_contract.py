@@ -106,7 +106,7 @@ def test_contract(name: str, kind: str) -> None:
         )
         outcome = unlearn_job(job, method, config, guard=False)
         results.append(outcome.model.state_dict())
-        allowed = set(SPLITS.base) | (set(SPLITS.heldout) if method.needs.looks else set())
+        allowed = set(SPLITS.base) | (set(SPLITS.heldout) if method.needs.uses_heldout else set())
         allowed -= set() if method.needs.retain else set(SPLITS.retain)
         assert watched.seen <= allowed  # never validation; held-out and retain only if the method says so
         assert watched.seen

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regun.errors import RegunError, SettingsError
+from expect import error
+from regun.errors import RegunError
 from regun.methods import (
     MethodSpec,
     amun,
@@ -307,7 +308,7 @@ def test_top_mask_is_exact_at_ties_and_independent_of_scale() -> None:
     noise = {"x": torch.randn(5000, generator=torch.Generator().manual_seed(0)).abs()}
     assert torch.equal(top_mask(noise, 0.5)["x"], top_mask({"x": 7 * noise["x"]}, 0.5)["x"])
     assert torch.equal(top_mask(noise, 0.3)["x"], noise["x"] >= noise["x"].sort().values[3500])
-    with pytest.raises(RegunError, match="share of weights to keep is 1.5"):
+    with error(RegunError, 1.5, 0, 1):
         top_mask(values, 1.5)
 
 
@@ -403,7 +404,7 @@ def test_amun_refuses_token_inputs() -> None:
     from regun.data.tensors import TensorExamples
 
     tokens = TensorExamples({"input_ids": torch.randint(0, 9, (40, 5))}, np.arange(40) % 2, 2)
-    with pytest.raises(RegunError, match="AMUN changes one floating-point input"):
+    with error(RegunError, "AMUN"):
         run(amun, amun.Config(), model=nn.Embedding(9, 2), examples=tokens)
 
 
@@ -476,7 +477,7 @@ def test_lur_redraws_the_most_salient_eligible_weights_only() -> None:
 
 
 def test_lur_on_names_that_match_nothing_is_an_error() -> None:
-    with pytest.raises(RegunError, match="matches no linear or convolution layer of this model; its layers are"):
+    with error(RegunError, "lur.layers"):
         run(lur, lur.Config(layers=("layer4.*",)))
 
 
@@ -541,9 +542,7 @@ def test_retrain_refuses_a_layer_that_cannot_be_redrawn() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.scale * x)
 
-    with pytest.raises(
-        RegunError, match="cannot make fresh weights for 1 parameters or buffers \\(the first is 'scale'\\)"
-    ):
+    with error(RegunError, 1, "scale", "rebuild"):
         run(retrain, retrain.Config(), model=Odd())
 
 
@@ -563,9 +562,7 @@ class Extra(nn.Linear):
 
 @pytest.mark.parametrize("own", ["parameter", "buffer"])
 def test_retrain_keeps_no_trained_value_that_a_layer_adds_to_its_parent(own: str) -> None:
-    with pytest.raises(
-        RegunError, match="cannot make fresh weights for 1 parameters or buffers .*'own'.*give rebuild="
-    ):
+    with error(RegunError, 1, "own", "rebuild"):
         run(retrain, retrain.Config(), model=Extra(own))
 
 
@@ -643,26 +640,25 @@ def test_a_spec_is_parsed_once_and_written_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "names"),
     [
-        ("regum", "Did you mean 'regun'?"),
-        ("regun@wide", "unknown preset of regun 'wide'. Did you mean 'wide_retain'?"),
-        ("regun,w=2,retain_bach=3", "Did you mean 'retain_batch'?"),
-        ("regun,selector=uniform,granularity=class", "selector uniform knows only batch"),
-        ("regun,selector=nearest,m=3", "set k instead"),
-        ("regun,m=10000000", "10000"),
-        ("ssd,alpha=-1", "ssd.alpha is -1.0; the least allowed is 0"),
-        ("neggrad_plus,mode=sequential,ascent_epochs=99", "at most epochs (10)"),
-        ("regun,w", "not of the form name,key=value"),
-        ("nowhere.py", "there is no file 'nowhere.py'"),
-        ("no.such.module:f", "there is no module 'no.such.module'"),
-        ("regun.errors:nothing", "unknown function of regun.errors 'nothing'"),
+        ("regum", ("regum", "regun")),
+        ("regun@wide", ("regun", "wide", "wide_retain")),
+        ("regun,w=2,retain_bach=3", ("retain_bach", "retain_batch", "regun.w")),
+        ("regun,selector=uniform,granularity=class", ("regun.granularity", "class", "uniform", "batch")),
+        ("regun,selector=nearest,m=3", ("regun.m", 3, "k")),
+        ("regun,m=10000000", ("regun.m", 10000)),
+        ("ssd,alpha=-1", ("ssd.alpha", -1.0, 0)),
+        ("neggrad_plus,mode=sequential,ascent_epochs=99", ("ascent_epochs", 99, 10)),
+        ("regun,w", ("name,key=value,key=value",)),
+        ("nowhere.py", ("nowhere.py",)),
+        ("no.such.module:f", ("no.such.module",)),
+        ("regun.errors:nothing", ("regun.errors", "nothing")),
     ],
 )
-def test_bad_methods_and_settings(text: str, message: str) -> None:
-    with pytest.raises((RegunError, SettingsError)) as caught:
+def test_bad_methods_and_settings(text: str, names: tuple[object, ...]) -> None:
+    with error(RegunError, *names):
         MethodSpec.parse(text).configure()
-    assert message in str(caught.value)
 
 
 def test_every_field_of_every_config_is_explained_and_every_preset_and_search_name_fits() -> None:

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from expect import error
 from regun.errors import RegunError
 from regun.methods import get_method, regun
-from regun.methods._reference import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
+from regun.methods._unseen_targets import Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.rng import generator
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Budget, Step
@@ -127,7 +128,7 @@ def test_a_whole_step_is_the_papers_objective() -> None:
     job = job_for(mlp(), blobs(), budget=Budget(steps=1))
     step = step_of(job, config)
     job.model.train()
-    q = regun.reference_target(job, config)(step)
+    q = regun.unseen_target(job, config)(step)
     p = job.logits(step.forget.x).softmax(1)
     kl = (q * (q.log() - p.log())).sum(1).mean()
     value = 0.7 * kl + 0.3 * functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
@@ -153,10 +154,10 @@ def test_the_reference_is_the_base_model_in_eval_mode_and_never_moves(monkeypatc
 def test_cached_and_uncached_targets_agree_until_the_model_moves() -> None:
     targets = []
     for reference in ("base", "moving"):
-        config = regun.Config(reference=reference, batch_size=16)
+        config = regun.Config(source=reference, batch_size=16)
         job = job_for(mlp(), blobs())
         job.model.train()
-        targets.append(regun.reference_target(job, config)(step_of(job, config)))
+        targets.append(regun.unseen_target(job, config)(step_of(job, config)))
         assert job.model.training
         assert same_state(job.model, mlp())  # looking left BatchNorm alone
     assert torch.allclose(*targets, atol=1e-6)
@@ -164,14 +165,14 @@ def test_cached_and_uncached_targets_agree_until_the_model_moves() -> None:
 
 def test_a_given_reference_is_used_and_its_absence_named() -> None:
     oracle = mlp(seed=3)
-    config = regun.Config(reference="given", batch_size=16)
+    config = regun.Config(source="given", batch_size=16)
     job = job_for(mlp(), blobs(), teacher=oracle)
-    given_target = regun.reference_target(job, config)(step_of(job, config))
+    given_target = regun.unseen_target(job, config)(step_of(job, config))
     own = job_for(oracle, blobs())
     assert torch.allclose(
-        given_target, regun.reference_target(own, regun.Config(batch_size=16))(step_of(own, config)), atol=1e-6
+        given_target, regun.unseen_target(own, regun.Config(batch_size=16))(step_of(own, config)), atol=1e-6
     )
-    with pytest.raises(RegunError, match="no teacher was given"):
+    with error(RegunError, "regun.source", "given", "teacher="):
         regun.unlearn(job_for(mlp(), blobs()), config)
 
 
@@ -204,7 +205,7 @@ def test_the_nearest_held_out_example_of_itself_is_itself() -> None:
     theirs = torch.randn(30, 5, generator=generator(1))
     cosine = functional.cosine_similarity(ours[:, None], theirs[None], dim=2)
     assert torch.equal(nearest(ours, theirs, 4, block=7), cosine.topk(4).indices)
-    with pytest.raises(RegunError, match=r"regun.k is 31; the held-out set has 30 examples"):
+    with error(RegunError, "regun.k", 31, 30):
         nearest(ours, theirs, 31)
 
 
@@ -277,7 +278,7 @@ def test_regun_lowers_the_confidence_on_what_is_forgotten() -> None:
 
 
 def test_no_held_out_set_is_refused_with_the_way_out() -> None:
-    with pytest.raises(RegunError, match="set some unseen, labelled examples aside"):
+    with error(RegunError, "held-out", "empty"):
         Pool(np.array([], dtype=np.int64), 3)
 
 
@@ -287,7 +288,7 @@ def test_every_variant_runs() -> None:
         dict(selector="nearest", k=3, granularity="sample"),
         dict(granularity="class", aggregation="logits", temperature=2.0),
         dict(granularity="sample", m=40),
-        dict(reference="moving", m=4),
+        dict(source="moving", m=4),
         dict(replacement=True, m=3),
     ]
     for variant in variants:

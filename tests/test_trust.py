@@ -171,7 +171,7 @@ def test_a_hostile_store_runs_nothing(world: World, tmp_path: Path) -> None:
         for words in (
             f"audit {key} --forget 0.1",
             f"unlearn --base {key} --forget 0.1",
-            f"audit {{unlearned}} --retrain {key} --model {{theirs}}/net.py:net",
+            f"audit {{unlearned}} --retrained {key} --model {{theirs}}/net.py:net",
         ):
             assert main(command(world, words)) == 2
         shutil.rmtree(folder)

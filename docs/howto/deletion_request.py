@@ -41,7 +41,7 @@ def project() -> regun.Project:
 def main() -> list[str]:
     out, statuses = Path(tempfile.mkdtemp()) / "deletions", []
     for number, (patients, options) in enumerate(
-        ((range(30), Options()), (range(25, 60), Options(method="auto,anew=never", fallback="auto"))), 1
+        ((range(30), Options()), (range(25, 60), Options(method="auto,from_scratch=never", fallback="auto"))), 1
     ):
         request = regun.DeletionRequest.of(
             [f"patient-{n}" for n in patients], reason="erasure", requester=f"ticket {number}"

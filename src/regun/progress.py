@@ -1,4 +1,4 @@
-"""One line that says how far a run is, for people who wait: in place in a terminal or a notebook, else now and then."""
+"""A progress line: rewritten in place in a terminal or a notebook, otherwise a new line every few seconds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regun.training.job import Epoch, Progress
 
-SELDOM = 5.0
-"""Seconds between two lines where they pile up; the loop itself tells no more often than a line can be read."""
+INTERVAL = 5.0
+"""Seconds between two lines where a line cannot be rewritten."""
 
 
 def in_words(seconds: float) -> str:
-    """Whole seconds, minutes or hours."""
+    """Return a duration in whole seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class ProgressLine:
-    """Writes to standard error: `title: epoch 3/20  step 7/15  loss 0.4210  812 images/s  14 s left`."""
+    """Writes to standard error: `title: epoch 3/20  step 7/15  loss 0.4210  812 examples/s  14 s left`."""
 
     def __init__(self, title: str, words: Callable[[float], str] = in_words) -> None:
         self.title, self.words = title, words
@@ -32,23 +32,23 @@ class ProgressLine:
 
     def progress(self, p: Progress) -> None:
         where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
-        speed, left = f"{p.images_per_second:,.0f} images/s", self.words(p.seconds_left)
+        speed, left = f"{p.images_per_second:,.0f} examples/s", self.words(p.seconds_left)
         self.show(f"{where}  loss {p.loss:.4f}  {speed}  {left} left")
 
     def epoch(self, e: Epoch) -> None:
-        speed, left = f"{e.images_per_second:,.0f} images/s", self.words((e.epochs - e.number) * e.seconds)
+        speed, left = f"{e.images_per_second:,.0f} examples/s", self.words((e.epochs - e.number) * e.seconds)
         line = f"epoch {e.number}/{e.epochs}  loss {e.loss:.4f}  lr {e.lr:.3g}  {speed}  {left} left"
         self.show(line, last=e.number == e.epochs)
 
     def show(self, text: str, last: bool = False) -> None:
-        """The line as it is now; the last one stays."""
+        """Write the line; the last one is not rewritten."""
         now = time.monotonic()
-        if not self.live and not last and now - self._shown < SELDOM:
+        if not self.live and not last and now - self._shown < INTERVAL:
             return
         line = f"{self.title}: {text}"
         if not self.live:
             sys.stderr.write(f"{line}\n")
-        elif self.notebook:  # which knows no code to empty a line
+        elif self.notebook:  # where no escape code empties a line
             sys.stderr.write(f"\r{line:<{self._width}}" + ("\n" if last else ""))
         else:
             sys.stderr.write(f"\r\033[K{line}" + ("\n" if last else ""))

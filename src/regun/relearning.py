@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regun.auditing.durability import Curve, Relearned, relearned
+from regun.auditing.durability import Relearned, RelearningCurve, relearned
 from regun.auditing.predictions import UNSEEN
 from regun.data.examples import Batch, Examples
 from regun.errors import AuditError, NotFiniteError
@@ -103,7 +103,7 @@ def looked_at(examples: Examples, splits: Splits, unseen: Looks) -> Looks:
     return {"forget": (examples, splits.forget), there: unseen[there], "retain": (examples, splits.retain[part])}
 
 
-def curve_of(job: Job, updates: Updates, looks: Looks) -> Curve:
+def curve_of(job: Job, updates: Updates, looks: Looks) -> RelearningCurve:
     """What the job's model says about every split before, during and after its steps."""
     log_probs: dict[str, list[Any]] = {name: [] for name in looks}
     right: dict[str, list[Any]] = {name: [] for name in looks}
@@ -117,7 +117,7 @@ def curve_of(job: Job, updates: Updates, looks: Looks) -> Curve:
     fitted = relearn_steps(job, updates, look)
     if fitted.diverged:
         raise NotFiniteError(f"relearning stopped: {fitted.diverged}.")
-    return Curve(
+    return RelearningCurve(
         relearn_points(updates, len(job.indices("retain"))),
         {name: np.stack(values) for name, values in log_probs.items()},
         {name: np.stack(values) for name, values in right.items()},
@@ -137,7 +137,7 @@ def relearn(
 ) -> tuple[Relearned, Cost]:
     """The check on models in memory: the audited one, then, where they are, Retrain and references; with `before`, the
     last is the one before unlearning. All are copied."""
-    looks, cost, curves = looked_at(examples, splits, unseen), Cost(), list[Curve]()
+    looks, cost, curves = looked_at(examples, splits, unseen), Cost(), list[RelearningCurve]()
     for model in models:
         where = device if device is not None else device_of(model)
         copy = private_copy(model, where)
@@ -147,7 +147,7 @@ def relearn(
     return compare_curves(curves, len(curves) - 1 - before, known=before), cost
 
 
-def compare_curves(curves: Sequence[Curve], others: int, *, known: bool) -> Relearned:
+def compare_curves(curves: Sequence[RelearningCurve], others: int, *, known: bool) -> Relearned:
     """What curves say: the audited model's, those of so many others, and that of the model before if it is `known`."""
     target, *rest = curves
     return relearned(target, rest[0] if others else None, rest[1:others], before=rest[-1] if known else None)

@@ -11,6 +11,9 @@ import torch
 
 from regun.hashing import canonical_json, digest
 
+OLD_NAMES = {"auto": {"from_scratch": "anew"}, "regun": {"source": "reference"}}
+"""Settings by method that were renamed after results were published; seeds follow from the old names."""
+
 
 def derive(seed: int | str, *names: int | str) -> int:
     """A seed that depends on `seed` and `names` only, never on what was drawn before."""
@@ -20,14 +23,20 @@ def derive(seed: int | str, *names: int | str) -> int:
 def rng_key(inputs: Any) -> str:
     """What the random numbers of a run follow from: all that decides it but the digests of code, which change with
     every edit, also with those that change no result."""
-    return digest(_without_code(json.loads(canonical_json(inputs))))
+    return digest(_pinned(json.loads(canonical_json(inputs))))
 
 
-def _without_code(value: Any) -> Any:
-    if isinstance(value, dict):
-        parts = cast("dict[str, Any]", value)
-        return {name: _without_code(part) for name, part in parts.items() if name != "code"}
-    return [_without_code(part) for part in cast("list[Any]", value)] if isinstance(value, list) else value
+def _pinned(value: Any) -> Any:
+    """Drop the digests of code, and give renamed settings of a method their old names."""
+    if isinstance(value, list):
+        return [_pinned(part) for part in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _pinned(part) for name, part in cast("dict[str, Any]", value).items() if name != "code"}
+    old, config = OLD_NAMES.get(str(parts.get("name")), {}), parts.get("config")
+    if old and isinstance(config, dict):
+        parts["config"] = {old.get(key, key): part for key, part in cast("dict[str, Any]", config).items()}
+    return parts
 
 
 def generator(seed: int | str, *names: int | str) -> torch.Generator:

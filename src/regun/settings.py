@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: declared with a line of explanation and bounds, read from text, checked at once."""
+"""Settings as frozen dataclasses: declared with one line of help and limits, read from text, validated together."""
 
 import dataclasses
 import json
@@ -20,8 +20,7 @@ class Settings(Protocol):
 S = TypeVar("S", bound=Settings)
 
 LIMIT = 2**63
-"""Whole numbers are below it, in size: they fit in every array and every file."""
-_TOO_LARGE = "give a whole number below 2**63"
+"""Integers must be smaller than this, so that they fit in every array and file."""
 
 KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -40,58 +39,58 @@ def setting(
     above: float | None = None,
     choices: Sequence[Any] | None = None,
 ) -> Any:
-    """A dataclass field with one line of explanation and its limits (`low` and `high` inclusive, `above` exclusive)."""
+    """Return a dataclass field with one line of help and limits (`low` and `high` inclusive, `above` exclusive)."""
     limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
     return dataclasses.field(default=default, metadata=limits)
 
 
 def noun_of(settings: Settings) -> str:
-    """What messages call these settings: a method's `Config` by its file's name, others by their class."""
+    """Return the name of settings in messages: a method's `Config` by its module, others by their class."""
     kind = type(settings)
     return kind.__module__.rsplit(".", 1)[-1] if kind.__name__ == "Config" else kind.__name__.lower()
 
 
 def check(settings: Settings, name: str) -> None:
-    """Raise one SettingsError that lists every field of `settings` outside its type or limits."""
+    """Raise one SettingsError that lists every field with a wrong type or a value outside its limits."""
     problems: list[str] = []
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        fault = _fault(value, hints[field.name], field.metadata)
-        if fault:
-            problems.append(f"{name}.{field.name} is {shown(value)}; {fault}. ({field.metadata.get('help', '')})")
+        problem = _problem(value, hints[field.name], field.metadata)
+        if problem:
+            problems.append(f"{name}.{field.name} is {shown(value)}; {problem}. ({field.metadata.get('help', '')})")
     if problems:
         raise SettingsError(problems)
 
 
 def bind(cls: type[S], values: Mapping[str, Any], name: str, base: S | None = None) -> S:
-    """Build `cls` from text or JSON values over `base` (or the defaults); all unknown keys and bad values at once.
+    """Build `cls` from text or JSON values over `base` (or the defaults); the error lists all that is wrong.
 
     The limits of a `setting` hold whether or not the class checks itself.
     """
     hints = get_type_hints(cls)
-    known = {f.name: f.metadata for f in dataclasses.fields(cls)}
-    problems = [unknown(f"setting of {name}", key, known) for key in values if key not in known]
-    read: dict[str, Any] = {}
+    fields = {f.name: f.metadata for f in dataclasses.fields(cls)}
+    problems = [unknown(f"setting of {name}", key, fields) for key in values if key not in fields]
+    parsed: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            if key in known:
-                read[key] = _read(value, hints[key])
-        except ValueError as fault:
-            problems.append(f"{name}.{key} is {shown(value)}; {fault}.")
+            if key in fields:
+                parsed[key] = _parse(value, hints[key])
+        except ValueError as error:
+            problems.append(f"{name}.{key} is {shown(value)}; {error}.")
     try:
-        made = dataclasses.replace(base, **read) if base is not None else cls(**read)
-    except SettingsError as fault:
-        raise SettingsError([*problems, *fault.problems]) from None
-    except TypeError as fault:
-        raise SettingsError([*problems, f"{name}: {fault}"]) from None
-    for key, value in read.items():
-        wrong = _fault(value, hints[key], known[key]) if "help" in known[key] else None
-        if wrong:
-            problems.append(f"{name}.{key} is {shown(value)}; {wrong}. ({known[key]['help']})")
+        settings = dataclasses.replace(base, **parsed) if base is not None else cls(**parsed)
+    except SettingsError as error:
+        raise SettingsError([*problems, *error.problems]) from None
+    except TypeError as error:
+        raise SettingsError([*problems, f"{name}: {error}"]) from None
+    for key, value in parsed.items():
+        problem = _problem(value, hints[key], fields[key]) if "help" in fields[key] else None
+        if problem:
+            problems.append(f"{name}.{key} is {shown(value)}; {problem}. ({fields[key]['help']})")
     if problems:
         raise SettingsError(problems)
-    return made
+    return settings
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
@@ -114,13 +113,13 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
 
 
 def to_json(settings: Settings) -> dict[str, Any]:
-    """The settings as plain JSON values (tuples become lists), to be stored and hashed."""
+    """Return the settings as plain JSON values (tuples become lists), to be stored and hashed."""
     values = dataclasses.asdict(settings)
     try:
         return json.loads(json.dumps(values, allow_nan=False))
     except ValueError:
         raise SettingsError(
-            [f"{noun_of(settings)} holds a number that is not finite: {values}. Such settings cannot be stored."]
+            [f"{noun_of(settings)} has a value that is not finite, so it cannot be stored: {values}."]
         ) from None
 
 
@@ -141,15 +140,12 @@ def read_json(text: str | bytes, source: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it, at a bearable length.
+    """Return a value as messages show it, at most about 200 characters.
 
     >>> shown("abc"), shown("9" * 500)
     ("'abc'", "'99999999999999999999...' (500 characters)")
     """
-    try:
-        text = repr(value)
-    except ValueError:  # a number of more digits than Python writes
-        return "a number of thousands of digits"
+    text = repr(value)
     if len(text) <= 200:
         return text
     return f"{value[:20]!r:.21}...' ({len(value)} characters)" if isinstance(value, str) else f"{text[:100]}..."
@@ -168,28 +164,29 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return unique
 
 
-def _read(value: Any, hint: Any) -> Any:
+def _parse(value: Any, hint: Any) -> Any:
+    """Return a text or JSON value as the type of its setting; raise a ValueError that says what is allowed."""
     options = get_args(hint)
     if type(None) in options:
         if value is None or value == "none":
             return None
-        return _read(value, next(o for o in options if o is not type(None)))
+        return _parse(value, next(o for o in options if o is not type(None)))
     if hint is bool:
-        return _read_bool(value)
+        return _parse_bool(value)
     if hint is int:
-        return _read_int(value)
+        return _parse_int(value)
     if hint is float:
-        return _read_float(value)
+        return _parse_float(value)
     if hint is str:
         return str(value)
     if options and isinstance(value, list):  # a tuple from JSON or TOML
-        return tuple(_read(v, options[0]) for v in value)  # type: ignore[reportUnknownVariableType]
+        return tuple(_parse(v, options[0]) for v in value)  # type: ignore[reportUnknownVariableType]
     if options and isinstance(value, str):  # a tuple from the command line: a/b/c
-        return tuple(_read(v, options[0]) for v in value.split("/"))
+        return tuple(_parse(v, options[0]) for v in value.split("/"))
     return value
 
 
-def _read_bool(value: Any) -> bool:
+def _parse_bool(value: Any) -> bool:
     words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
     if isinstance(value, bool):
         return value
@@ -198,7 +195,7 @@ def _read_bool(value: Any) -> bool:
     return words[str(value).lower()]
 
 
-def _read_float(value: Any) -> float:
+def _parse_float(value: Any) -> float:
     if isinstance(value, bool):
         raise ValueError("give a number")
     try:
@@ -210,28 +207,24 @@ def _read_float(value: Any) -> float:
     return number
 
 
-def _read_int(value: Any) -> int:
-    number = _whole(value)
+def _parse_int(value: Any) -> int:
+    """Return an integer, also of 1e3 and 3.0; digits are not read by way of a float, which is exact up to 2**53."""
+    if isinstance(value, bool):
+        raise ValueError("give a whole number")
+    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value)):
+        number = int(value)
+    else:
+        real = _parse_float(value)
+        if not real.is_integer():
+            raise ValueError("give a whole number")
+        number = int(real)
     if abs(number) >= LIMIT:
-        raise ValueError(_TOO_LARGE)
+        raise ValueError("give a whole number below 2**63")
     return number
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
-        return int(value) if len(value) <= 20 else LIMIT  # not by way of a float, which is exact up to 2**53 only
-    try:
-        number = _read_float(value)
-    except ValueError:
-        number = math.nan
-    if not number.is_integer():
-        raise ValueError("give a whole number")
-    return int(number)
-
-
-def _fault(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
+def _problem(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a value, as what is allowed; None if nothing is."""
     choices = limits.get("choices")
     if choices is not None and value not in choices:
         return f"give one of {', '.join(map(str, choices))}"
@@ -243,17 +236,12 @@ def _fault(value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
         allowed, text = KINDS[kind]
         if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool):
             return f"give {text}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _number_fault(value, limits)
-    if isinstance(value, tuple) and any(isinstance(v, int) and abs(v) >= LIMIT for v in cast("tuple[Any, ...]", value)):
-        return _TOO_LARGE
-    return None
-
-
-def _number_fault(value: float, limits: Mapping[str, Any]) -> str | None:
+    numbers: tuple[Any, ...] = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+    if any(isinstance(number, int) and abs(number) >= LIMIT for number in numbers):
+        return "give a whole number below 2**63"
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
     low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
-    if isinstance(value, int) and abs(value) >= LIMIT:
-        return _TOO_LARGE
     if math.isnan(value):
         return "it is not a number"
     if low is not None and value < low:

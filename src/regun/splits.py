@@ -1,7 +1,7 @@
-"""Which examples play which part: held-out, validation, forget, retain.
+"""Index sets of the examples: held-out, validation, forget, retain.
 
-Order of draws: held-out first, then validation, both by the split seed alone; the request then picks from what is left.
-So the training set of the base model never depends on the request, and one base model serves every forget set.
+Held-out is drawn first, then validation, both by the split seed alone; the forget set is picked from the rest. So the
+training set of the base model does not depend on the forget set, and one base model serves every forget set.
 """
 
 import heapq
@@ -35,13 +35,13 @@ class Reserve:
 
     @cached_property
     def base(self) -> Indices:
-        """What the base model trains on, sorted."""
+        """The training set of the base model, sorted."""
         return np.sort(self.pool)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Four disjoint, sorted index sets over `total` examples; refuses overlap, no forget set and stray indices."""
+    """Four disjoint, sorted index sets over `total` examples; overlap, an empty forget set and bad indices raise."""
 
     retain: Indices
     forget: Indices
@@ -55,14 +55,14 @@ class Splits:
         for number, name in enumerate(names):
             part = np.unique(np.asarray(getattr(self, name), dtype=np.int64))
             if len(part) != len(getattr(self, name)):
-                raise SplitError(f"{name} names {len(getattr(self, name)) - len(part)} examples twice; give each once.")
+                raise SplitError(f"{name} repeats {len(getattr(self, name)) - len(part)} examples; list each once.")
             _check_unknown(part, self.total, name)
-            taken = owner[part] >= 0
-            if taken.any():
-                other, first = names[owner[part[taken][0]]], part[taken][0]
+            shared = owner[part] >= 0
+            if shared.any():
+                other, first = names[owner[part[shared][0]]], part[shared][0]
                 raise SplitError(
-                    f"{name} and {other} share {int(taken.sum())} examples (the first is {first}); they must be "
-                    f"disjoint: take the shared ones out of one of them."
+                    f"{name} and {other} share {int(shared.sum())} examples (the first is {first}); they must be "
+                    f"disjoint. Remove the shared ones from one of them."
                 )
             owner[part] = number
             object.__setattr__(self, name, part)
@@ -71,7 +71,7 @@ class Splits:
 
     @cached_property
     def base(self) -> Indices:
-        """What the base model was trained on: retain and forget together, sorted."""
+        """The training set of the base model: retain and forget together, sorted."""
         return np.union1d(self.retain, self.forget)
 
     @cached_property

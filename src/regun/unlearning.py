@@ -1,4 +1,4 @@
-"""..."""
+"""Run a method on a job, and return its outcome with warnings."""
 
 import logging
 import time
@@ -24,44 +24,39 @@ from regun.training.weights import broken_weights
 LOG = logging.getLogger("regun")
 EPOCHS = logging.getLogger("regun.epochs")
 
-
-WAYS_OUT = (
-    "labelled examples the model was never trained on. Give a part of the validation set that nothing else is judged "
-    "by, or collect and label new examples of the same kind (next time: set some aside before training, as regun train "
-    "--heldout 0.1 does). Without any, use a method that needs none: auto or regun@teacher, which learn from a model "
-    "trained without the records, or finetune, salun, scrub, ..., as regun methods lists them."
+WITHOUT_HELDOUT = (
+    "labelled examples the model was not trained on. Use a part of the validation set that nothing else is judged by, "
+    "or collect and label new examples (next time: set some aside before training, as regun train --heldout 0.1 does). "
+    "Methods that need none: auto and regun@teacher, which train a teacher without the records; finetune, salun, scrub "
+    "and others that regun methods lists."
 )
-"""What to do without held-out data."""
+"""What held-out examples are, and what to do without any."""
+
+ReadSplit = Callable[[str], tuple[Tensor, Tensor]]
+"""Split name -> the model's logits and the labels."""
+Criterion = Callable[[ReadSplit], float]
+"""Score of a model; the larger, the better."""
 
 
-Said = Callable[[str], tuple[Tensor, Tensor]]
-"""The logits and labels of a split."""
-
-
-Criterion = Callable[[Said], float]
-"""What a model says to a number; the larger, the better."""
-
-
-def _val_accuracy(said: Said) -> float:
-    logits, labels = said("val")
+def _val_accuracy(read: ReadSplit) -> float:
+    logits, labels = read("val")
     return float((logits.argmax(1) == labels).double().mean())
 
 
-def _val_loss(said: Said) -> float:
-    logits, labels = said("val")
+def _val_loss(read: ReadSplit) -> float:
+    logits, labels = read("val")
     return -float(functional.cross_entropy(logits.double(), labels))
 
 
-def _unseen_error(said: Said) -> float:
-    """SCRUB's rewinding: forgotten examples are misjudged as often as unseen ones of the same classes."""
-    (forgot, asked), (seen, labels) = said("forget"), said("val")
-    same = torch.isin(labels, asked)
+def _unseen_error(read: ReadSplit) -> float:
+    """SCRUB's rewinding: the error on forgotten examples equals that on unseen ones of the same classes."""
+    (forget, forget_labels), (unseen, labels) = read("forget"), read("val")
+    same = torch.isin(labels, forget_labels)
     if not bool(same.any()):
-        raise RegunError(
-            "the criterion unseen_error needs validation examples of the forgotten classes; there are none."
-        )
-    wrong = [(logits.argmax(1) != y).double().mean() for logits, y in ((forgot, asked), (seen[same], labels[same]))]
-    return -float((wrong[0] - wrong[1]).abs())
+        raise RegunError("the criterion unseen_error needs val examples of the forgotten classes; there are none.")
+    pairs = ((forget, forget_labels), (unseen[same], labels[same]))
+    errors = [(logits.argmax(1) != y).double().mean() for logits, y in pairs]
+    return -float((errors[0] - errors[1]).abs())
 
 
 CRITERIA: dict[str, Criterion] = {
@@ -73,24 +68,30 @@ CRITERIA: dict[str, Criterion] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """An unlearned model, how it was made and what that cost; `diverged` says why a run stopped early, if it did.
+    """An unlearned model, how it was made, and what that cost.
 
-    `warnings` are sentences about what looks wrong, with what to do; `trained_anew` is True for a model that was
-    trained from scratch on the retain set alone. `trials` are the settings a search tried before, of which these were
-    the best, with their scores.
+    >>> outcome = regun.unlearn(model, forget=forget, retain=retain)  # doctest: +SKIP
+    >>> outcome.model, outcome.cost.seconds, outcome.warnings  # doctest: +SKIP
     """
 
     model: nn.Module
     method: str
     config: dict[str, Any]
+    """All settings of the method, by name."""
     cost: Cost
     epochs: list[Epoch]
     diverged: str | None
+    """Why the run stopped early; None if it did not."""
     notes: dict[str, Any]
+    """What the method has noted: the plan of `auto`, for example."""
     watched: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    """With keep="best": the criterion after each epoch."""
     trials: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """With `regun.tune`: the settings that were tried, with their scores."""
     warnings: tuple[str, ...] = ()
+    """What looks wrong, and what to do about it."""
     from_scratch: bool = False
+    """True if the whole model was trained from scratch on the retain set."""
 
 
 def unlearn_job(
@@ -98,25 +99,32 @@ def unlearn_job(
 ) -> Outcome:
     """Run `method` on `job`; with keep="best", return the epoch that scores highest by the `criterion`.
 
-    Validation is only watched: the method itself never sees it, and test data are not part of a job at all. With
-    `guard`, some examples of every set are asked before and after, and what looks wrong is in `warnings`. Weights that
-    are not finite are a run that diverged, whether or not the method says so.
+    The method does not see validation examples, and test examples are not part of a job. With `guard`, the model is
+    measured on a sample of every set before and after, for `warnings`. Weights that are not finite count as diverged.
     """
     if keep not in ("last", "best"):
         raise RegunError(unknown("choice of keep", keep, ("last", "best")))
     check_missing_needs(job, method, config)
-    rail = Guard(job) if guard else None
+    measured = Guard(job) if guard else None
     watcher = _Watcher(job, criterion) if keep == "best" else None
-    watched = replace(job, on_epoch=_Teller(method.title, watcher or job.on_epoch))
+    after_epoch = watcher or job.on_epoch
+
+    def on_epoch(epoch: Epoch, model: nn.Module) -> None:
+        EPOCHS.info("%s: epoch %d of %d, loss %.4f", method.title, epoch.number, epoch.epochs, epoch.loss)
+        after_epoch(epoch, model)
+
     started = time.perf_counter()
-    fitted = _fitted(method, method.run(watched, config))
+    fitted = _as_fitted(method, method.run(replace(job, on_epoch=on_epoch), config))
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     notes = dict(fitted.notes)
-    own, anew = tuple(notes.pop("warnings", ())), _is_from_scratch(method, notes)
-    if watcher is not None and not anew:  # a model that was trained anew is none of the epochs watched
+    warnings = tuple(notes.pop("warnings", ()))
+    # a method that always trains from scratch notes which layers it trained, if not all
+    from_scratch = notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)
+    if watcher is not None and not from_scratch:  # a retrained model is none of the epochs watched
         watcher.best.restore(job.model)
     job.model.eval()
-    warnings = (*own, *(rail.warnings(method, config, anew) if rail is not None else ()))
+    if measured is not None:
+        warnings += measured.warnings(method, config, from_scratch)
     return Outcome(
         model=job.model,
         method=method.name,
@@ -127,61 +135,45 @@ def unlearn_job(
         notes=notes,
         watched=watcher.history if watcher else [],
         warnings=warnings,
-        from_scratch=anew,
+        from_scratch=from_scratch,
     )
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log each warning of an outcome that is kept."""
+    """Log each warning."""
     for warning in warnings:
         LOG.warning(warning)
 
 
 def not_finite(model: nn.Module) -> str | None:
-    """Why nobody would want a model; None if its weights are numbers."""
+    """Return which weights are NaN or infinite; None if there are none."""
     broken = broken_weights(model)
     return f"the weights {broken} are not finite numbers" if broken is not None else None
 
 
-def _fitted(method: Method, returned: object) -> Fitted:
-    """What a method returned; a user's own may return anything."""
+def _as_fitted(method: Method, returned: object) -> Fitted:
+    """Return what a method returned; raise if it is not a Fitted."""
     if isinstance(returned, Fitted):
         return returned
     kind = type(returned).__name__
     what = f"{shown(returned)} (type {kind})" if isinstance(returned, str | int | float) else f"a {kind}"
     raise RegunError(
-        f"the method {method.name} returned {what}; return a regun.training.fit.Fitted or nothing, and leave what was "
-        f"unlearned in job.model."
+        f"the method {method.name} returned {what}; return a regun.training.fit.Fitted or nothing, and leave the "
+        f"unlearned model in job.model."
     )
 
 
-def _is_from_scratch(method: Method, notes: dict[str, Any]) -> bool:
-    """Whether all of the model was: a method that always does so says which layers it trained, if not all."""
-    return notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)
-
-
 def check_missing_needs(job: Job, method: Method, config: Any) -> None:
-    """Say before any work what a method needs with these settings and does not have."""
+    """Raise if a method needs examples, with these settings, that the job does not have."""
     needs = method.needs_of(config)
     if needs.retain and not len(job.indices("retain")):
-        raise RegunError(f"{method.title} needs retain examples and none were given; give some, or use neggrad.")
+        raise RegunError(f"{method.title} needs retain examples and there are none; give retain, or use neggrad.")
     if needs.heldout and not len(job.indices("heldout")):
-        raise RegunError(f"{method.title} needs a held-out set: {WAYS_OUT}")
-
-
-class _Teller:
-    """Logs every epoch, for those who turn logging on (`logging.getLogger("regun")`, INFO)."""
-
-    def __init__(self, title: str, then: Callable[[Epoch, nn.Module], None]) -> None:
-        self.title, self.then = title, then
-
-    def __call__(self, epoch: Epoch, model: nn.Module) -> None:
-        EPOCHS.info("%s: epoch %d of %d, loss %.4f", self.title, epoch.number, epoch.epochs, epoch.loss)
-        self.then(epoch, model)
+        raise RegunError(f"{method.title} needs heldout: {WITHOUT_HELDOUT}")
 
 
 class _Watcher:
-    """Judges the model by a criterion after each epoch and remembers the best weights."""
+    """Scores the model by a criterion after each epoch and keeps the best weights."""
 
     def __init__(self, job: Job, criterion: str) -> None:
         if criterion not in CRITERIA:
@@ -195,11 +187,11 @@ class _Watcher:
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
         started = time.perf_counter()
-        score = CRITERIA[self.name](lambda part: self._said(model, part))
+        score = CRITERIA[self.name](lambda split: self._read(model, split))
         self.history.append({"epoch": epoch.number, self.name: score})
         self.best.update(score, model)
         self.seconds += time.perf_counter() - started
 
-    def _said(self, model: nn.Module, part: str) -> tuple[Tensor, Tensor]:
-        indices, examples = getattr(self.splits, part), self.job.examples
+    def _read(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        indices, examples = getattr(self.splits, split), self.job.examples
         return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels_at(indices))

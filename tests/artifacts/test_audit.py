@@ -168,7 +168,7 @@ def test_the_command_finds_the_retrained_models_and_explains_every_number(world:
         "Gap RFTP",
         "noise floor",
         "Good: Retrain's value",
-        "What this audit can and cannot say",
+        "What this audit can and cannot claim",
         "Influence left: ",
         "Like a retrained model: ",
     ):
@@ -185,7 +185,9 @@ def test_the_command_finds_the_retrained_models_and_explains_every_number(world:
 
 
 def test_without_retrained_models_the_claims_say_so(world: World, capsys) -> None:
-    found = call(capsys, "audit", world.unlearned.key, "--store", world.root, "--alone", "--bootstrap", "100")
+    found = call(
+        capsys, "audit", world.unlearned.key, "--store", world.root, "--retrained", "none", "--bootstrap", "100"
+    )
     assert found["models"]["retrain"] is None
     assert "rmia_auc" not in found["numbers"]
     assert found["numbers"]["smia_auc_heldout"][1] is not None
@@ -194,11 +196,21 @@ def test_without_retrained_models_the_claims_say_so(world: World, capsys) -> Non
 
 def test_a_file_and_a_function_can_be_audited(world: World, capsys, tmp_path, monkeypatch) -> None:
     stored = call(
-        capsys, "audit", world.base.key, "--forget", "0.1", "--store", world.root, "--alone", "--bootstrap", "0"
+        capsys,
+        "audit",
+        world.base.key,
+        "--forget",
+        "0.1",
+        "--store",
+        world.root,
+        "--retrained",
+        "none",
+        "--bootstrap",
+        "0",
     )
     weights = tmp_path / "model.safetensors"
     save_file({k: v.contiguous() for k, v in world.base.tensors("weights").items()}, weights)
-    there = ["--forget", "0.1", "--store", world.root, "--alone", "--bootstrap", "0"]
+    there = ["--forget", "0.1", "--store", world.root, "--retrained", "none", "--bootstrap", "0"]
     from_file = call(capsys, "audit", str(weights), "--data", "digits", "--model", "cnn", *there)
     assert from_file["numbers"] == stored["numbers"]
     (tmp_path / "mine.py").write_text(
@@ -237,7 +249,7 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     shown = capsys.readouterr()
     assert "against 1 short training on the retain set" in shown.err
     assert shown.out.startswith("base: 1 example to forget\n")
-    assert "Place: the example looks more like a member than " in shown.out
+    assert "Rank: the example looks more like a member than " in shown.out
     assert "Influence left: " in shown.out
     found = call(capsys, "audit", world.base.key, *asked[:-2], "--out-models", "1", "--bootstrap", "20")
     assert found["influence"]["records"] == 1

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import regun
+from expect import assert_names
 from regun.data.tensors import TensorExamples
-from regun.guards import ASKED, FEW_STEPS, Guard
+from regun.guards import FEW_STEPS, SAMPLE, Guard
 from regun.methods import get_method
 from regun.splits import Splits
 from regun.training.job import Budget, Job
@@ -74,8 +75,7 @@ def test_a_healthy_run_is_not_commented() -> None:
 )
 def test_lost_accuracy_is_said_once_with_before_and_after(parts: dict, word: str) -> None:
     (sentence,) = said(table_job(**parts), one_class_wrong)
-    assert f"accuracy on {word} examples fell from 100.0% to 75.0%" in sentence
-    assert "method='auto'" in sentence
+    assert_names(sentence, "accuracy", word, "100.0%", "75.0%", "method='auto'")
 
 
 def test_of_a_model_trained_anew_the_recipe_is_asked_after_and_its_steps_are_its_own() -> None:
@@ -85,8 +85,8 @@ def test_of_a_model_trained_anew_the_recipe_is_asked_after_and_its_steps_are_its
     with torch.no_grad():
         one_class_wrong(job.model.rows)
     job.cost.add(steps=2)
-    (sentence,) = guard.warnings(retrain, retrain.configure({"epochs": 1, "lr": 0.1}), anew=True)
-    assert "although the model was trained anew" in sentence
+    (sentence,) = guard.warnings(retrain, retrain.configure({"epochs": 1, "lr": 0.1}), from_scratch=True)
+    assert_names(sentence, "accuracy", "recipe")
 
 
 def test_a_forgotten_class_may_be_lost() -> None:
@@ -100,7 +100,7 @@ def test_lost_confidence_is_said_though_every_answer_is_right() -> None:
     (sentence,) = said(table_job(), unsure)
     sure = torch.tensor([SURE, 0, 0, 0]).softmax(0)[0]
     now = torch.tensor([0.1 * SURE, 0, 0, 0]).softmax(0)[0]
-    assert f"mean confidence on retain examples fell from {sure:.1%} to {now:.1%}" in sentence
+    assert_names(sentence, "confidence", "retain", f"{sure:.1%}", f"{now:.1%}")
 
 
 @pytest.mark.parametrize("change", [one_class_wrong, unsure])
@@ -113,39 +113,38 @@ def test_after_auto_nobody_is_sent_to_auto(change) -> None:
 
 def test_answers_that_are_no_numbers_are_said() -> None:
     found = said(table_job(), lambda rows: rows.fill_(torch.nan))
-    assert any("are not finite numbers: the model cannot be used. Lower lr." in sentence for sentence in found)
+    assert any("finite" in sentence and "lr" in sentence for sentence in found)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [(lambda rows: None, "no weight has changed"), (lambda rows: rows[0, 0].add_(5e-7), "less than single precision")],
+    ("change", "name"), [(lambda rows: None, "no"), (lambda rows: rows[0, 0].add_(5e-7), "float32")]
 )
-def test_weights_that_stay_are_said(change, words: str) -> None:
+def test_weights_that_do_not_change_give_a_warning(change, name: str) -> None:
     (sentence,) = said(table_job(), change)
-    assert words in sentence
+    assert_names(sentence, name, "changed", "lr")
 
 
 @pytest.mark.parametrize(
-    ("steps", "method", "words"),
+    ("steps", "method", "warned"),
     [
-        (0, "finetune", "Finetune ran no step"),
-        (FEW_STEPS - 1, "finetune", f"ran {FEW_STEPS - 1} steps"),
-        (1, "finetune", "ran 1 step:"),
-        (FEW_STEPS, "finetune", None),
-        (2, "neggrad", None),
-        (0, "ssd", None),
+        (0, "finetune", True),
+        (FEW_STEPS - 1, "finetune", True),
+        (FEW_STEPS, "finetune", False),
+        (2, "neggrad", False),
+        (0, "ssd", False),
     ],
 )
-def test_too_few_steps_are_said_of_methods_that_repair(steps: int, method: str, words: str | None) -> None:
+def test_methods_with_a_retain_set_need_steps(steps: int, method: str, warned: bool) -> None:
     found = said(table_job(), harmless, steps, get_method(method))
-    assert bool(found) == (words is not None)
-    assert words is None or words in found[0]
+    assert len(found) == warned
+    if warned:
+        assert_names(found[0], "Finetune", steps, FEW_STEPS)
 
 
 def test_the_look_costs_nothing_sees_no_more_than_it_says_and_changes_nothing() -> None:
-    job = table_job(n=6 * ASKED)
+    job = table_job(n=6 * SAMPLE)
     guard = Guard(job)
-    assert [len(rows) for rows in guard.rows.values()] == [ASKED]
+    assert [len(rows) for rows in guard.rows.values()] == [SAMPLE]
     assert guard.warnings(FINETUNE, FINETUNE.configure({}))  # nothing was done
     assert (job.cost.forward, job.cost.steps) == (0, 0)
     assert torch.equal(job.model.rows, SURE * torch.eye(4))
@@ -161,10 +160,10 @@ def test_every_run_is_guarded_and_a_method_may_have_its_own_word(caplog) -> None
     config = method.configure({})
     with caplog.at_level(logging.WARNING, "regun"):
         outcome = unlearn_job(job_for(mlp(), blobs()), method, config)
-        assert not caplog.messages  # whoever keeps the outcome tells
+        assert not caplog.messages  # whoever keeps the outcome logs its warnings
         log_warnings(outcome.warnings)
     assert outcome.warnings[0] == "my own word"
-    assert "no weight has changed" in outcome.warnings[1]
+    assert_names(outcome.warnings[1], "weight", "changed")
     assert outcome.notes == {"kept": 1}
     assert caplog.messages == list(outcome.warnings)
     assert unlearn_job(job_for(mlp(), blobs()), method, config, guard=False).warnings == ("my own word",)
@@ -187,7 +186,7 @@ def test_a_user_s_run_is_guarded_and_says_so_in_the_log(caplog) -> None:
     sets = {"forget": (x[:20], y[:20]), "retain": (x[20:90], y[20:90]), "heldout": (x[90:], y[90:])}
     with caplog.at_level(logging.INFO, "regun"):
         outcome = regun.unlearn(mlp(), **sets, method="finetune", run=regun.RunOptions(budget=Budget(steps=3)))
-    assert any("ran 3 steps" in sentence for sentence in outcome.warnings)
+    assert any("3 steps" in sentence for sentence in outcome.warnings)
     assert any("Finetune: epoch 1 of" in message for message in caplog.messages)
 
 

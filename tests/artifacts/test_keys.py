@@ -14,6 +14,8 @@ from torch import nn
 
 import regun
 from regun.cli import main
+from regun.methods._registry import get_method
+from regun.rng import rng_key
 
 TELL = """
 import json, torch
@@ -66,7 +68,7 @@ def changed(package: Path, before: dict, file: str, old: str, new: str) -> set[s
     ("file", "old", "new", "expected"),
     [
         ("methods/finetune.py", "functional.cross_entropy(", "2 * functional.cross_entropy(", {"finetune"}),
-        ("methods/_reference.py", ".double() / temperature", ".double() * temperature", {"regun"}),
+        ("methods/_unseen_targets.py", ".double() / temperature", ".double() * temperature", {"regun"}),
         (
             "training/fit.py",
             "self.optimizer.step()",
@@ -119,3 +121,15 @@ def test_the_same_weights_in_another_model_are_judged_anew(tmp_path: Path, capsy
         assert main([*words, "--json", "--quiet", "--threads", "1"]) == 0
         found.append(json.loads(capsys.readouterr().out)["numbers"]["smia_auc"])
     assert found[0] == found[2] != found[1]
+
+
+def test_seeds_follow_from_the_names_that_settings_had_when_results_were_published() -> None:
+    for method, new, old in (("auto", "from_scratch", "anew"), ("regun", "source", "reference")):
+        config = get_method(method).describe(get_method(method).configure({}))["config"]
+        named = {("old" if key == new else key): value for key, value in config.items()}
+        assert "old" in named, "the setting has this name today"
+        before = {**{key: value for key, value in config.items() if key != new}, old: config[new]}
+        keys = [rng_key({"method": {"name": method, "config": one}}) for one in (config, before, named)]
+        assert keys[0] == keys[1] != keys[2]
+    other = [rng_key({"method": {"name": "ssd", "config": {name: 1}}}) for name in ("source", "reference")]
+    assert other[0] != other[1]

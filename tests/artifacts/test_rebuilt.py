@@ -75,7 +75,7 @@ def test_an_unlearning_comes_back_whole(world, more) -> None:
     store, _, data, splits, _, base, retrained = world
     method = get_method("regun")
     given = {"teacher": retrained} if more == "reference" else dict(more)
-    values = {"epochs": 1, "batch_size": 16, **({"reference": "given"} if more == "reference" else {})}
+    values = {"epochs": 1, "batch_size": 16, **({"source": "given"} if more == "reference" else {})}
     run = Unlearning(
         base=base, data=data, splits=splits, method=method, config=method.configure(values), seed=5, **given
     )

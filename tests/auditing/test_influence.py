@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import World, from_odds, half_way, said
 
-from expect import error
+from expect import assert_names, error
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
 from regun.auditing.gaps import judge_gaps
 from regun.auditing.hardness import HardnessIndex, _drawn, _normal
@@ -152,7 +152,7 @@ def test_answers_that_round_to_certainty_and_tiny_sets_are_no_trouble():
     certain = {name: from_odds(np.full(size, 1e5)) for name, size in {"forget": 3, "test": 50, "val": 5}.items()}
     found = influence(certain, certain, [certain])
     assert found.verdict == "inconclusive"
-    assert "Already the model before unlearning" in found.why
+    assert_names(found.why, "before", "power")
     assert {part.against: part.unseen for part in found.parts} == {"unseen": 55, "test": 50}  # 5 alone say nothing
     text = json.dumps(found.to_json(), allow_nan=False)
     assert Influence.from_json(json.loads(text)) == found
@@ -164,9 +164,8 @@ def test_where_too_few_records_are_unseen_nothing_was_measured_and_that_is_said(
     found = influence(base, base, never)
     assert (found.verdict, found.parts, found.known) == ("inconclusive", (), False)
     assert found.p("before") is found.p("after") is None
-    needed = "It takes at least 20 unseen records to judge the 40 forgotten records by; "
-    assert found.why == f"{needed}test, val together have 19, so nothing can be told."
-    assert influence(base, base, never, unseen=["test"]).why == f"{needed}test has 12, so nothing can be told."
+    assert_names(found.why, 40, 20, "test", "val", 19)
+    assert_names(influence(base, base, never, unseen=["test"]).why, 40, 20, "test", 12)
     assert Influence.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -175,7 +174,7 @@ def test_a_look_that_was_not_taken_decides_no_verdict():
     world = World(0, 40, unseen={"test": 12})
     base, never = world.model(1.0), world.models(4)
     found = evaluate(base, never[0], never[1:], before=base, bootstrap=0)
-    assert "unseen records to judge" in found.findings[0].text
+    assert found.findings[0].outcome == "inconclusive"
     assert "influence_left" not in found.numbers
     floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
     assert floor.summary("a").limit < 8 < floor.summary("a", looks=2).limit

@@ -10,7 +10,7 @@ from regun.auditing import Predictions, evaluate
 from regun.auditing.durability import (
     REGAINED,
     RELEARN_METRICS,
-    Curve,
+    RelearningCurve,
     points,
     relearn_floor,
     relearned,
@@ -23,20 +23,20 @@ FORGOTTEN, UNSEEN, STEPS = 400, 600, (0, 5, 10)
 
 def curve(
     forget: tuple[float, ...], unseen: float = 0.0, seed: int = 0, right: tuple[float, ...] = (0.5,) * 3
-) -> Curve:
+) -> RelearningCurve:
     """Log p_y drawn around these means at the three points; `right` are shares of forgotten examples that are right."""
     rng = np.random.default_rng(seed)
     noise = {"forget": rng.normal(size=FORGOTTEN), "test": rng.normal(size=UNSEEN)}
     means = {"forget": forget, "test": (unseen,) * 3}
     hits = {"forget": right, "test": (0.5,) * 3}
-    return Curve(
+    return RelearningCurve(
         STEPS,
         {name: np.stack([values + mean - 20 for mean in means[name]]) for name, values in noise.items()},
         {name: np.stack([np.arange(len(v)) < share * len(v) for share in hits[name]]) for name, v in noise.items()},
     )
 
 
-def retrained(seed: int) -> Curve:
+def retrained(seed: int) -> RelearningCurve:
     return curve((0.0, 0.0, 0.0), seed=seed)
 
 
@@ -119,7 +119,7 @@ def test_at_the_start_the_attack_is_the_audits_own() -> None:
     ]
     audited = evaluate(models[0], models[1], models[2:], bootstrap=0)
     curves = [
-        Curve(
+        RelearningCurve(
             (0,),
             {name: said.true_log_prob[None] for name, said in model.items()},
             {name: (said.predictions == said.labels)[None] for name, said in model.items()},
@@ -150,4 +150,4 @@ def test_curves_of_other_examples_or_steps_are_refused() -> None:
     with error(AuditError, "steps"):
         relearned(retrained(0), other)
     with error(AuditError, "forget"):
-        Curve((0,), {"forget": np.zeros((1, 3))}, {"forget": np.zeros((1, 3), dtype=bool)})
+        RelearningCurve((0,), {"forget": np.zeros((1, 3))}, {"forget": np.zeros((1, 3), dtype=bool)})

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from expect import error
 from regun import rng
 from regun.data.arrays import ArrayExamples, content_digest
 from regun.data.examples import InputPipeline
@@ -183,44 +184,44 @@ def test_a_read_only_memory_map_serves_the_same_inputs(tmp_path: Path) -> None:
     [
         (
             {"images": np.zeros((2, 4, 4, 3), dtype=np.float32)},
-            r"images are float32 of shape \(2, 4, 4, 3\); give uint8",
+            "images float32 uint8",
         ),
-        ({"images": np.zeros((2, 4, 4), dtype=np.uint8)}, r"uint8 of shape \(2, 4, 4\); give uint8 of shape \(N, H, W"),
-        ({"images": np.zeros((0, 4, 4, 3), dtype=np.uint8)}, "there is nothing in them"),
-        ({"labels": np.zeros(3, dtype=np.int64)}, "3 labels for 2 images; give one an image"),
-        ({"labels": np.array([0, 7])}, r"labels\[1\] is 7; with 3 classes, 0 to 2 are allowed"),
-        ({"labels": np.array([-1, 0])}, r"labels\[0\] is -1"),
-        ({"labels": np.array([0.5, 0])}, "float64; give class numbers"),
+        ({"images": np.zeros((2, 4, 4), dtype=np.uint8)}, "images uint8 (N"),
+        ({"images": np.zeros((0, 4, 4, 3), dtype=np.uint8)}, "images (0"),
+        ({"labels": np.zeros(3, dtype=np.int64)}, "labels 3 2"),
+        ({"labels": np.array([0, 7])}, "labels[1] 7 3 0 2"),
+        ({"labels": np.array([-1, 0])}, "labels[0] -1"),
+        ({"labels": np.array([0.5, 0])}, "labels float64"),
         (
             {"pipeline": InputPipeline("grey", (0.5,), (0.5,))},
-            "'grey' has 1 means and 1 stds, the images have 3 channels",
+            "'grey' 1 3",
         ),
-        ({"pipeline": InputPipeline("flat", MEAN, (0.2, 0.0, 0.2))}, r"'flat' has std .*; each must be above 0"),
+        ({"pipeline": InputPipeline("flat", MEAN, (0.2, 0.0, 0.2))}, "'flat' std 0"),
     ],
 )
 def test_malformed_content_is_refused(change: dict[str, Any], text: str) -> None:
     sound = {"images": np.zeros((2, 4, 4, 3), dtype=np.uint8), "labels": np.zeros(2, np.int64), "pipeline": PLAIN}
-    with pytest.raises(DataError, match=text):
+    with error(DataError, *text.split()):
         ArrayExamples(num_classes=3, **{**sound, **change})
 
 
 @pytest.mark.parametrize(
     ("indices", "text"),
     [
-        (np.array([0, 10]), r"indices\[1\] is 10; the data set has 10 examples, so 0 to 9 are allowed"),
-        (np.array([-1]), r"indices\[0\] is -1"),
-        (np.array([[0, 1]]), r"shape \(1, 2\); give a one-dimensional array"),
-        (np.array([True, False]), r"indices are bool .*np\.flatnonzero"),
-        (np.array([0.0]), "indices are float64"),
+        (np.array([0, 10]), "indices[1] 10 0 9"),
+        (np.array([-1]), "indices[0] -1"),
+        (np.array([[0, 1]]), "indices (1"),
+        (np.array([True, False]), "indices bool np.flatnonzero"),
+        (np.array([0.0]), "indices float64"),
     ],
 )
 def test_bad_indices_are_refused(indices: Any, text: str) -> None:
-    with pytest.raises(DataError, match=text):
+    with error(DataError, *text.split()):
         make().fetch(indices)
-    with pytest.raises(DataError, match=text):
+    with error(DataError, *text.split()):
         make().pixels(indices)
 
 
 def test_augmenting_without_a_generator_is_refused() -> None:
-    with pytest.raises(DataError, match="without a generator.*Pass generator="):
+    with error(DataError, "generator", "augment"):
         make().fetch(np.array([0]), augment=True)

@@ -14,6 +14,7 @@ import torch
 from PIL import Image, ImageChops, ImageEnhance, ImageOps
 from torch import Tensor
 
+from expect import error
 from regun.data.augment import (
     CentreCrop,
     ColorJitter,
@@ -414,23 +415,23 @@ def test_each_sample_gets_the_operations_drawn_for_it() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: PadCrop(-1), r"PadCrop.padding is -1; the least allowed is 0"),
-        (lambda: Flip(1.5), r"Flip.p is 1.5; the most allowed is 1"),
-        (lambda: ColorJitter(hue=0.6), r"ColorJitter.hue is 0.6; the most allowed is 0.5"),
-        (lambda: RandomResizedCrop(8, (0.9, 0.5)), r"scale is \(0.9, 0.5\); give 0 < low <= high"),
-        (lambda: RandomErasing(ratio=(0.0, 1.0)), r"ratio is \(0.0, 1.0\); give 0 < low <= high"),
-        (lambda: RandAugment(2, 31, 31), r"RandAugment.magnitude is 31; the most allowed is 30"),
+        (lambda: PadCrop(-1), "PadCrop.padding -1 0"),
+        (lambda: Flip(1.5), "Flip.p 1.5 1"),
+        (lambda: ColorJitter(hue=0.6), "ColorJitter.hue 0.6 0.5"),
+        (lambda: RandomResizedCrop(8, (0.9, 0.5)), "RandomResizedCrop.scale (0.9"),
+        (lambda: RandomErasing(ratio=(0.0, 1.0)), "RandomErasing.ratio (0.0"),
+        (lambda: RandAugment(2, 31, 31), "RandAugment.magnitude 31 30"),
     ],
 )
 def test_settings_outside_their_limits_are_refused(make: Callable[[], Transform], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+    with error(SettingsError, *text.split()):
         make()
 
 
 def test_images_a_transform_cannot_take_are_refused() -> None:
-    with pytest.raises(DataError, match=r"RandAugment needs uint8 images, but got torch.float32"):
+    with error(DataError, "RandAugment", "uint8", "torch.float32"):
         RandAugment()(as_float(pictures(1)), generator(0))
-    with pytest.raises(DataError, match=r"cannot cut 24 x 24 from images of 16 x 16; resize first"):
+    with error(DataError, 24, 16):
         CentreCrop(24)(pictures(1), generator(0))
-    with pytest.raises(DataError, match=r"need 1 or 3 channels, but the images have 2"):
+    with error(DataError, 1, 3, 2):
         ColorJitter()(pictures(1, channels=2), generator(0))

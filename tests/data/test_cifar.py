@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from expect import error
 from regun.data.arrays import ArrayExamples
 from regun.data.cifar import _StoredArray, load_cifar
 from regun.data.examples import InputPipeline
@@ -173,9 +174,7 @@ def test_a_file_that_calls_a_function_is_refused_and_runs_nothing(
     marker.unlink()
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / name).write_bytes(content)
-    with pytest.raises(
-        DataError, match=rf"{name} asks to load \w+\.{kind}, which could run code; nothing was run"
-    ) as caught:
+    with error(DataError, name) as caught:
         load_cifar(tmp_path, 10, PIPELINE)
     assert "download the publisher's" in str(caught.value)
     assert not marker.exists()
@@ -185,7 +184,7 @@ def test_a_file_cannot_set_attributes_on_what_is_admitted(tmp_path: Path) -> Non
     write_cifar10(tmp_path / "cifar-10-batches-py")
     attack = b"\x80\x02cnumpy\nndarray\n(N}X\x05\x00\x00\x00arrayK\x01stb."
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(attack)
-    with pytest.raises(DataError, match="test_batch is truncated or damaged"):
+    with error(DataError, "test_batch"):
         load_cifar(tmp_path, 10, PIPELINE)
     assert _StoredArray.array is None
 
@@ -193,29 +192,29 @@ def test_a_file_cannot_set_attributes_on_what_is_admitted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R.", "encoding 'rot13'.*only latin1"),
-        (python2({"data": np.zeros((1, 3072)), "labels": [1]}), "array of type '<f8'.*only whole numbers"),
-        (python3(4)({"data": np.array([[None]]), "labels": [1]}), r"array of type '\|O8'.*only whole numbers"),
-        (python3(4)({"data": rows(1, 0), "labels": [Path("x")]}), "asks to load pathlib"),
-        (b"", r"truncated or damaged \(0 bytes; EOFError"),
-        (b"not a pickle at all", "truncated or damaged"),
-        (pickle.dumps([1, 2, 3]), "found a list of 3; expected the keys data, labels"),
-        (python2({"data": rows(2, 0)}), "found data; expected the keys data, labels"),
-        (python2({"labels": [0]}), "found labels; expected the keys data, labels"),
-        (python2({"data": rows(2, 0)[:, :3000], "labels": [0, 1]}), r"uint8 of shape \(2, 3000\); expected .* 3072\)"),
-        (python2({"data": rows(2, 0).astype(np.int16), "labels": [0, 1]}), "array of int16.*expected a uint8 array"),
-        (python2({"data": [0, 1], "labels": [0, 1]}), "'data' is a list of 2; expected a uint8 array"),
-        (python2({"data": rows(2, 0), "labels": [0]}), "'labels' is a list of 1; expected a list of 2 labels"),
-        (python2({"data": rows(2, 0), "labels": "ab"}), "'labels' is a bytes of 2; expected a list"),
-        (python2({"data": rows(2, 0), "labels": [0, 10]}), r"'labels'\[1\] is 10; expected a whole number from 0 to 9"),
-        (python2({"data": rows(2, 0), "labels": [-1, 0]}), r"'labels'\[0\] is -1"),
-        (python2({"data": rows(2, 0), "labels": [0, "3"]}), r"'labels'\[1\] is b'3'"),
+        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R.", "'rot13' latin1"),
+        (python2({"data": np.zeros((1, 3072)), "labels": [1]}), "'<f8'"),
+        (python3(4)({"data": np.array([[None]]), "labels": [1]}), "'|O8'"),
+        (python3(4)({"data": rows(1, 0), "labels": [Path("x")]}), "pathlib"),
+        (b"", "0 EOFError"),
+        (b"not a pickle at all", "UnpicklingError"),
+        (pickle.dumps([1, 2, 3]), "list 3 data labels"),
+        (python2({"data": rows(2, 0)}), "data labels"),
+        (python2({"labels": [0]}), "data labels"),
+        (python2({"data": rows(2, 0)[:, :3000], "labels": [0, 1]}), "'data' 3000 3072"),
+        (python2({"data": rows(2, 0).astype(np.int16), "labels": [0, 1]}), "'data' int16 uint8"),
+        (python2({"data": [0, 1], "labels": [0, 1]}), "'data' list uint8"),
+        (python2({"data": rows(2, 0), "labels": [0]}), "'labels' 1 2"),
+        (python2({"data": rows(2, 0), "labels": "ab"}), "'labels' bytes"),
+        (python2({"data": rows(2, 0), "labels": [0, 10]}), "'labels'[1] 10 0 9"),
+        (python2({"data": rows(2, 0), "labels": [-1, 0]}), "'labels'[0] -1"),
+        (python2({"data": rows(2, 0), "labels": [0, "3"]}), "'labels'[1] b'3'"),
     ],
 )
 def test_a_malformed_batch_is_refused_by_name(tmp_path: Path, content: bytes, text: str) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(content)
-    with pytest.raises(DataError, match=f"data_batch_3.*{text}"):
+    with error(DataError, "data_batch_3", *text.split()):
         load_cifar(tmp_path, 10, PIPELINE)
 
 
@@ -225,29 +224,29 @@ def test_a_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     path = tmp_path / "cifar-10-batches-py" / "data_batch_5"
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(DataError, match=r"data_batch_5 is truncated or damaged .* extract the archive again"):
+    with error(DataError, "data_batch_5"):
         load_cifar(tmp_path, 10, PIPELINE)
 
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no CIFAR-10 in .*absent: it does not exist. Expected the folder cifar-10"):
+    with error(DataError, tmp_path / "absent", "cifar-10-batches-py"):
         load_cifar(tmp_path / "absent", 10, PIPELINE)
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"it holds notes\.txt.*give that folder or its parent, or download"):
+    with error(DataError, "notes.txt", "cifar-100-python"):
         load_cifar(tmp_path, 100, PIPELINE)
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_4").unlink()
-    with pytest.raises(DataError, match="is incomplete: data_batch_4 missing"):
+    with error(DataError, "data_batch_4"):
         load_cifar(tmp_path, 10, PIPELINE)
 
 
 def test_wrong_class_names_are_refused(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(python2({"label_names": ["cat"]}))
-    with pytest.raises(DataError, match=r"batches\.meta: 'label_names' is a list of 1; expected a list of 10 names"):
+    with error(DataError, "batches.meta", "'label_names'", 1, 10):
         load_cifar(tmp_path, 10, PIPELINE)
 
 
 def test_only_10_and_100_classes_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="CIFAR with 20 classes was asked for; there are 10 and 100"):
+    with error(DataError, 20, 10, 100):
         load_cifar(tmp_path, 20, PIPELINE)  # type: ignore[arg-type]

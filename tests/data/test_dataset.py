@@ -191,89 +191,83 @@ def broken_at_six(index: int) -> tuple[torch.Tensor, int]:
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_an_item_that_cannot_be_read_is_named(workers: int) -> None:
     examples = DatasetExamples(Items(broken_at_six), 3, workers=workers)
-    message = "item 6 of the dataset could not be read: OSError: cannot identify image file"
-    with pytest.raises(DataError) as caught:
+    with error(DataError, 6, "OSError") as caught:
         list(examples.stream([np.array([0, 1]), np.array([5, 6])]))
-    assert str(caught.value) == message
     assert "in broken_at_six" in caught.value.__notes__[0]  # where it happened, for the one who mends it
-    with pytest.raises(DataError, match=message):
+    with error(DataError, 6, "OSError"):
         examples.fetch(np.array([6]))
-    with pytest.raises(DataError, match=message):
+    with error(DataError, 6, "OSError"):
         examples.labels  # noqa: B018
-
-
-CANNOT = "a batch could not be collated"
-TENSORS = "Give items that are tensors of one shape, or your own collate function."
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("item", "message"),
+    ("item", "names"),
     [
-        (lambda i: (object(), 0), f"{CANNOT}: TypeError: default_collate: .*found <class 'object'>. {TENSORS}"),
-        (lambda i: None, f"{CANNOT}: TypeError: .*NoneType"),
-        (lambda i: (torch.zeros(i + 1), 0), f"{CANNOT}: RuntimeError: stack expects each tensor to be equal size"),
-        (lambda i: torch.zeros(2), "a batch is a Tensor; items must be .x, y., .*collate_fn="),
-        (lambda i: (torch.zeros(2),), "a batch is a list; items must be .x, y.,"),
-        (lambda i: (torch.zeros(2), 0, 7), "item 0 has the label 7; with 3 classes, 0 to 2 .*the last part of an item"),
-        (lambda i: {"x": torch.zeros(2)}, "a batch has the keys .'x'.; its labels must stand under one of"),
-        (lambda i: ((torch.zeros(2), "a"), 0), "input '1' of a batch is a .*; give tensors only"),
-        (lambda i: {"x": torch.zeros(2), "name": "a", "y": 0}, "input 'name' of a batch is a list; give tensors only"),
-        (lambda i: (torch.zeros(2), "cat"), "labels are .*'cat'.*; give class numbers"),
-        (lambda i: (torch.zeros(2), 0.5), "2 items has labels of shape .2,. and type torch.float64; give one whole"),
-        (lambda i: (torch.zeros(2), float("nan")), "give one whole number for each item"),
-        (lambda i: (torch.zeros(2), torch.eye(3)[0]), "labels of shape .2, 3. and type torch.float32; give one whole"),
-        (lambda i: (torch.zeros(2), torch.tensor([0])), "labels of shape .2, 1. and type torch.int64; give one whole"),
-        (lambda i: (torch.tensor([1.0, float("nan") if i == 1 else 0.0]), 0), "'x' holds NaN or infinity in item 1;"),
+        (lambda i: (object(), 0), "TypeError collate"),
+        (lambda i: None, "TypeError NoneType"),
+        (lambda i: (torch.zeros(i + 1), 0), "RuntimeError size"),
+        (lambda i: torch.zeros(2), "Tensor collate_fn"),
+        (lambda i: (torch.zeros(2),), "list collate_fn"),
+        (lambda i: (torch.zeros(2), 0, 7), "item 0 7 3 2"),
+        (lambda i: {"x": torch.zeros(2)}, "'x' 'labels' 'target'"),
+        (lambda i: ((torch.zeros(2), "a"), 0), "'1' tensors"),
+        (lambda i: {"x": torch.zeros(2), "name": "a", "y": 0}, "'name' list"),
+        (lambda i: (torch.zeros(2), "cat"), "labels 'cat'"),
+        (lambda i: (torch.zeros(2), 0.5), "labels (2 torch.float64"),
+        (lambda i: (torch.zeros(2), float("nan")), "labels torch.float64"),
+        (lambda i: (torch.zeros(2), torch.eye(3)[0]), "labels (2 torch.float32"),
+        (lambda i: (torch.zeros(2), torch.tensor([0])), "labels (2 torch.int64"),
+        (lambda i: (torch.tensor([1.0, float("nan") if i == 1 else 0.0]), 0), "'x' NaN item 1"),
     ],
 )
-def test_a_batch_that_cannot_be_used_is_said(item, message: str, workers: int) -> None:
+def test_a_batch_that_cannot_be_used_is_said(item, names: str, workers: int) -> None:
     examples = DatasetExamples(Items(item), 3, workers=workers)
-    with pytest.raises(DataError, match=message):
+    with error(DataError, *names.split()):
         list(examples.stream([np.array([0, 1])]))
 
 
 @pytest.mark.parametrize(
-    ("collate", "message"),
+    ("collate", "names"),
     [
-        (lambda items: default_collate(items[:-1]), r"2 items has labels of shape \(1,\)"),
-        (lambda items: (torch.zeros(5, 2), torch.zeros(2)), r"input 'x' has shape \(5, 2\) for 2 items; give one row"),
-        (lambda items: (torch.tensor(1.0), [0, 1]), r"input 'x' has shape \(\) for 2 items; give one row for each"),
-        (lambda items: {"x": torch.zeros(2), "y": [0]}, r"2 items has labels of shape \(1,\)"),
-        (lambda items: items[5], "a batch could not be collated: IndexError: list index out of range"),
+        (lambda items: default_collate(items[:-1]), "labels 2 (1"),
+        (lambda items: (torch.zeros(5, 2), torch.zeros(2)), "'x' (5"),
+        (lambda items: (torch.tensor(1.0), [0, 1]), "'x' 2"),
+        (lambda items: {"x": torch.zeros(2), "y": [0]}, "labels 2 (1"),
+        (lambda items: items[5], "IndexError"),
     ],
 )
-def test_a_collate_function_must_keep_all_items(collate, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_a_collate_function_must_keep_all_items(collate, names: str) -> None:
+    with error(DataError, *names.split()):
         DatasetExamples(Items(pair), 3, collate=collate).fetch(np.array([0, 1]))
 
 
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
-        ([0] * 7, (7, 8)),
-        ([[0]] * 8, ("(8,", "1)")),
-        ([0, 1, 2, 3, 0, 1, 2, 3], ("labels[3]", 3, 0, 2)),
-        ([0, 1, -1, 0, 0, 0, 0, 0], ("labels[2]", -1)),
-        ([0.5] * 8, ("float64", "integers")),
-        ([float("nan")] * 8, ("float64", "integers")),
-        (["cat"] * 8, ("<U3", "integers")),
-        ([None] * 8, ("object", "integers")),
-        ([[0], [1, 2]] * 4, ("lengths",)),
-        ([], ("(0,)",)),
+        ([0] * 7, "labels 7 8"),
+        ([[0]] * 8, "labels (8"),
+        ([0, 1, 2, 3, 0, 1, 2, 3], "labels[3] 3 0 2"),
+        ([0, 1, -1, 0, 0, 0, 0, 0], "labels[2] -1"),
+        ([0.5] * 8, "labels float64"),
+        ([float("nan")] * 8, "labels float64"),
+        (["cat"] * 8, "labels <U3"),
+        ([None] * 8, "labels object"),
+        ([[0], [1, 2]] * 4, "labels lists"),
+        ([], "labels (0"),
     ],
 )
-def test_stated_labels_must_fit(labels: list, names: tuple) -> None:
+def test_stated_labels_must_fit(labels: list, names: str) -> None:
     for examples in (
         DatasetExamples(Items(pair, targets=labels), 3),
         DatasetExamples(Items(pair), 3, known_labels=labels),
     ):
-        with error(DataError, *names):
+        with error(DataError, *names.split()):
             examples.labels  # noqa: B018
 
 
 def test_labels_found_in_a_pass_must_be_in_range() -> None:
-    with pytest.raises(DataError, match=r"item 3 has the label 3; with 3 classes"):
+    with error(DataError, "item", 3):
         DatasetExamples(Items(lambda i: (torch.zeros(1), i)), 3).labels  # noqa: B018
 
 
@@ -281,14 +275,14 @@ def test_items_must_have_the_labels_that_are_stated() -> None:
     """A target transform changes the items' labels, but not the list of them."""
     examples = DatasetExamples(Items(lambda i: (torch.zeros(1), 1), targets=[0, 1, 2, 0, 1, 2, 0, 1]), 3)
     assert examples.fetch(np.array([1, 4])).y.tolist() == [1, 1]
-    with pytest.raises(DataError, match="item 5 has the label 1, but the dataset's list of labels says 2; pass"):
+    with error(DataError, 5, 1, 2, "known_labels"):
         examples.fetch(np.array([4, 5]))
 
 
 def test_empty_and_unequal_datasets_are_refused() -> None:
-    with pytest.raises(DataError, match="the dataset is empty; give one with at least one item"):
+    with error(DataError, "dataset", "empty"):
         DatasetExamples(Items(pair, 0), 3)
-    with pytest.raises(DataError, match="the dataset has 8 items, its evaluation view 7; they must match"):
+    with error(DataError, "evaluation", 8, 7):
         DatasetExamples(Items(pair), 3, evaluation=Items(pair, 7))
 
 
@@ -316,29 +310,29 @@ def test_a_tensor_s_digest_depends_on_inputs_names_and_labels_not_on_layout() ->
 
 
 @pytest.mark.parametrize(
-    ("x", "labels", "message"),
+    ("x", "labels", "names"),
     [
         (
             torch.tensor([[0.0], [float("nan")], [1.0]]),
             [0, 1, 0],
-            "'x' holds NaN or infinity, first in example 1; clean",
+            "'x' NaN 1",
         ),
         (
             {"a": torch.ones(3), "b": torch.tensor([0, 0, float("inf")])},
             [0, 1, 0],
-            "'b' holds NaN .* first in example 2",
+            "'b' NaN 2",
         ),
-        (torch.zeros(4, 2), [0, 1, 0], "input 'x' holds 4 examples, but there are 3 labels; give one label for each"),
-        ({"a": torch.zeros(3), "b": torch.zeros(2)}, [0, 1, 0], "input 'b' holds 2 examples, but there are 3 labels"),
-        (torch.zeros(3, 2), [0, 1, 2], r"labels\[2\] is 2; with 2 classes, 0 to 1 are allowed"),
-        (torch.zeros(3, 2), [0, -1, 1], r"labels\[1\] is -1"),
-        (torch.zeros(3, 2), [0, 0.5, 1], "labels are float64; give class numbers"),
-        (torch.zeros(0, 2), [], "labels have shape"),
-        (torch.zeros(3, 2), [[0], [1], [0]], r"labels have shape \(3, 1\)"),
+        (torch.zeros(4, 2), [0, 1, 0], "'x' 4 3"),
+        ({"a": torch.zeros(3), "b": torch.zeros(2)}, [0, 1, 0], "'b' 2 3"),
+        (torch.zeros(3, 2), [0, 1, 2], "labels[2] 2 0 1"),
+        (torch.zeros(3, 2), [0, -1, 1], "labels[1] -1"),
+        (torch.zeros(3, 2), [0, 0.5, 1], "labels float64"),
+        (torch.zeros(0, 2), [], "labels (0"),
+        (torch.zeros(3, 2), [[0], [1], [0]], "labels (3"),
     ],
 )
-def test_bad_tensors_are_refused(x, labels: list, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_bad_tensors_are_refused(x, labels: list, names: str) -> None:
+    with error(DataError, *names.split()):
         TensorExamples(x, np.array(labels), 2)
 
 
@@ -431,7 +425,7 @@ def test_examples_of_one_s_own_are_taken_as_they_are() -> None:
     lazy = DatasetExamples(Items(lambda i: pytest.fail("an item was read")), 3)
     assert as_examples(lazy, 3, "forget") is lazy
     looks = type("Looks", (), {"labels": [0], "num_classes": 1, "fetch": None, "stream": None})()
-    with pytest.raises(DataError, match=r"forget is a Looks, .*inherit from regun.data.Examples"):
+    with error(DataError, "forget", "Looks", "regun.data.Examples"):
         as_examples(looks, 3, "forget")
 
 

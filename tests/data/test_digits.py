@@ -5,6 +5,7 @@ import pytest
 import sklearn.datasets
 import torch
 
+from expect import error
 from regun.data.digits import load_digits
 from regun.data.examples import Data
 from regun.data.registry import DataSpec, load_data, pipeline
@@ -77,11 +78,11 @@ def test_a_limit_takes_a_fixed_part(digits: Data) -> None:
     assert (len(some.train.labels), len(some.test.labels)) == (400, 50)
     assert some.train.digest == limited(limit=400).train.digest != limited(limit=401).train.digest
     assert limited(limit=1437).train.digest == digits.train.digest
-    with pytest.raises(DataError, match=r"data.limit is 1438, but there are only 1437 images; give fewer"):
+    with error(DataError, "data.limit", 1438, 1437):
         limited(limit=1438)
-    with pytest.raises(DataError, match=r"data.test_limit is 361, but there are only 360 images"):
+    with error(DataError, "data.test_limit", 361, 360):
         limited(test_limit=361)
-    with pytest.raises(SettingsError, match=r"data.limit is 0; the least allowed is 1"):
+    with error(SettingsError, "data.limit", 0, 1):
         limited(limit=0)
 
 
@@ -93,5 +94,5 @@ def test_every_fault_of_a_data_spec_is_reported_at_once() -> None:
         "unknown setting of data 'rot'. Did you mean 'root'?",
         "data.limit is 'many'",
     ]
-    with pytest.raises(SettingsError, match=r"the data set cifar10 needs its folder: give root=FOLDER"):
+    with error(SettingsError, "cifar10", "root=FOLDER"):
         DataSpec.read("cifar10", {})

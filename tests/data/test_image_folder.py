@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import regun.data.image_folder as image_folder
+from expect import error
 from regun.data.arrays import ArrayExamples, content_digest
 from regun.data.examples import InputPipeline
 from regun.data.image_folder import decode_folder, decode_image, list_folder, load_image_folder
@@ -244,25 +245,25 @@ def break_folder(root: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("zero bytes", r"train/dog/b\.png cannot be decoded \(0 bytes; .*restore, convert or delete it"),
-        ("cut", r"train/dog/b\.png cannot be decoded \(100 bytes"),
-        ("no image", r"train/dog/b\.png cannot be decoded \(5 bytes"),
-        ("16 bits", r"train/dog/b\.png cannot be decoded .*more than 8 bits a channel"),
-        ("size", r"train/dog/b\.png is 9x8 pixels, the first image of train is 8x8.*Pass image_size"),
-        ("size in val", r"val/dog/u\.png is 8x7 pixels, the first image of train is 8x8"),
-        ("empty class", r"train/eel holds no image; expected .*\.png.* Add some, or drop the class"),
-        ("empty class in val", "val/cat holds no image"),
-        ("strange class", "val/eel: train has no such class"),
-        ("no val", "has train but neither test nor val; add one"),
-        ("nothing in val", "val holds no class folder; expected <class>/<images>"),
-        ("nothing in train", "train holds no class folder"),
-        ("no train", "found val. Expected train/<class>/<images> .*give the folder that contains train"),
-        ("cache is a file", r"cannot write decoded images to .*\.regun-cache.*pass cache=<a folder"),
+        ("zero bytes", "dog/b.png 0"),
+        ("cut", "dog/b.png 100"),
+        ("no image", "dog/b.png 5"),
+        ("16 bits", "dog/b.png 8"),
+        ("size", "dog/b.png 9x8 8x8 image_size"),
+        ("size in val", "dog/u.png 8x7 8x8 image_size"),
+        ("empty class", "train/eel .png"),
+        ("empty class in val", "val/cat .png"),
+        ("strange class", "val/eel train"),
+        ("no val", "train test val"),
+        ("nothing in val", "val <class>/<images>"),
+        ("nothing in train", "train <class>/<images>"),
+        ("no train", "val train/<class>/<images>"),
+        ("cache is a file", ".regun-cache cache"),
     ],
 )
 def test_a_folder_that_cannot_be_used_says_why(folder: Path, how: str, text: str) -> None:
     break_folder(folder, how)
-    with pytest.raises(DataError, match=text):
+    with error(DataError, *text.split()):
         load_image_folder(folder, PIPELINE)
     cache = folder / ".regun-cache"
     assert not cache.is_dir() or list(cache.iterdir()) == []
@@ -271,37 +272,37 @@ def test_a_folder_that_cannot_be_used_says_why(folder: Path, how: str, text: str
 @pytest.mark.parametrize(
     ("file", "content", "text"),
     [
-        ("val/val_annotations.txt", "val_0.JPEG\tn99\t0", r"entry 1: the class 'n99' is not in wnids\.txt"),
+        ("val/val_annotations.txt", "val_0.JPEG\tn99\t0", "1 'n99' wnids.txt"),
         ("val/val_annotations.txt", "val_0.JPEG", "entry 1: the class '' is not in wnids"),
         (
             "val/val_annotations.txt",
             "val_0.JPEG\tn01\nval_7.JPEG\tn01",
-            r"entry 2: val/images/val_7\.JPEG does not exist",
+            "2 val/images/val_7.JPEG",
         ),
-        ("val/val_annotations.txt", "val_0.JPEG\tn01\nval_0.JPEG\tn02", "entry 2: .* was given another class above"),
-        ("val/val_annotations.txt", "\n", "names no image"),
-        ("val/val_annotations.txt", None, r"val_annotations\.txt is missing"),
-        ("wnids.txt", "n01\n", r"wnids\.txt: the class n02 of train is not in it"),
-        ("wnids.txt", "n01\nn02\nn01\n", "it names a class twice"),
-        ("wnids.txt", "n01\nn02\nn03\n", "train/n03 does not exist"),
+        ("val/val_annotations.txt", "val_0.JPEG\tn01\nval_0.JPEG\tn02", "2 val/images/val_0.JPEG"),
+        ("val/val_annotations.txt", "\n", "val_annotations.txt"),
+        ("val/val_annotations.txt", None, "val_annotations.txt"),
+        ("wnids.txt", "n01\n", "wnids.txt n02"),
+        ("wnids.txt", "n01\nn02\nn01\n", "wnids.txt twice"),
+        ("wnids.txt", "n01\nn02\nn03\n", "train/n03"),
     ],
 )
 def test_tiny_imagenet_tables_that_disagree_are_refused(tiny: Path, file: str, content: str | None, text: str) -> None:
     (tiny / file).unlink()
     if content is not None:
         (tiny / file).write_text(content)
-    with pytest.raises(DataError, match=text):
+    with error(DataError, *text.split()):
         decode_folder(tiny)
 
 
 def test_a_missing_root_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no images in .*absent: found no such folder"):
+    with error(DataError, tmp_path / "absent"):
         decode_folder(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("options", [{"image_size": 0}, {"workers": 0}])
 def test_sizes_and_workers_start_at_one(folder: Path, options: dict[str, int]) -> None:
-    with pytest.raises(DataError, match=f"{next(iter(options))} is 0; the least allowed is 1"):
+    with error(DataError, *options, 0, 1):
         decode_folder(folder, **options)
 
 
@@ -309,11 +310,11 @@ def test_sizes_and_workers_start_at_one(folder: Path, options: dict[str, int]) -
 def test_a_damaged_cache_says_what_to_delete(folder: Path, file: str) -> None:
     damaged = decode_folder(folder).cache / file
     damaged.write_bytes(damaged.read_bytes()[:150])
-    with pytest.raises(DataError, match="are damaged .*Delete that folder and try again"):
+    with error(DataError, damaged.parent):
         decode_folder(folder)
 
 
 def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match=r"need Pillow, which is not installed; run: pip install 'regun\[images\]'"):
+    with error(DataError, "Pillow", "'regun[images]'"):
         decode_folder(folder)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 import regun
+from expect import assert_names, error
 from regun import rng
 from regun.artifacts.setup import Setup, default_model, default_pipeline, read_data, unlearning_pipeline
 from regun.data import ArrayExamples, Data, Examples, TensorExamples
@@ -202,7 +202,7 @@ def test_limits_work_for_every_data_set(function: str, file: Path) -> None:
     rows = np.arange(8)
     assert torch.equal(some.train.fetch(rows).x, again.train.fetch(rows).x)
     assert isinstance(some.train, Selected) != isinstance(whole.train, ArrayExamples)
-    with pytest.raises(DataError, match=r"data.limit is 999, but there are only \d+ images; give fewer"):
+    with error(DataError, "data.limit", 999):
         load(f"{file}:{function},limit=999")
 
 
@@ -219,7 +219,7 @@ def test_its_own_pipeline_is_used_unless_another_is_named_for_its_images(file: P
     for data in (named, large):  # and back again, its own constants not forgotten
         assert with_pipeline(data, "own").train.describe_inputs() == own.train.describe_inputs()
         assert with_pipeline(data, "resnet").train.pipeline.mean == (0.1, 0.2, 0.3)
-    with pytest.raises(DataError, match=r"'resnet' is for stored images, but .*:pairs gives TensorExamples; leave it"):
+    with error(DataError, "'resnet'", "TensorExamples", "ArrayExamples"):
         load(f"{file}:pairs", "resnet")
 
 
@@ -260,23 +260,23 @@ def test_a_folder_is_handed_to_a_function_that_takes_one(file: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("function", "names"),
     [
-        ("leaves", ":leaves() failed: SystemExit: 0"),
-        ("fails", ":fails() failed: ValueError: no such shelf"),
-        ("nothing", ":nothing returned a dict; it must return a regun.data.Data or a pair (train, test), each a torch"),
-        ("wrong_part", "train of {file}:wrong_part is a int; give a torch Dataset, a DataLoader or a pair of tensors"),
-        ("unequal", ":unequal returned parts of [2, 3] classes; train and test must have the same number."),
-        ("beyond", "labels[1] is 2; with 2 classes, 0 to 1 are allowed."),
-        ("bare", "Bare, which has labels and fetch but is not one of regun's Examples"),
-        ("pears", "unknown function of {file} 'pears'. Did you mean 'pairs'?"),
-        ("NUMBER", ":NUMBER is a int, not a function that returns a data set."),
-        ("pairs,m=3", "unknown setting of {file}:pairs 'm'."),
-        ("filed", "missing 1 required keyword-only argument: 'root'"),
+        ("leaves", "leaves SystemExit"),
+        ("fails", "fails ValueError shelf"),
+        ("nothing", "nothing dict regun.data.Data (train"),
+        ("wrong_part", "train {file}:wrong_part int Dataset DataLoader"),
+        ("unequal", "unequal [2 3] train test"),
+        ("beyond", "labels[1] 2 0 1"),
+        ("bare", "Bare regun.data.Examples"),
+        ("pears", "{file} 'pears' 'pairs'"),
+        ("NUMBER", "NUMBER int function"),
+        ("pairs,m=3", "{file}:pairs 'm'"),
+        ("filed", "'root'"),
     ],
 )
-def test_mistakes_are_explained(function: str, text: str, file: Path) -> None:
-    with pytest.raises(RegunError, match=re.escape(text.format(file=file))):
+def test_mistakes_are_named(function: str, names: str, file: Path) -> None:
+    with error(RegunError, *names.format(file=file).split()):
         load(f"{file}:{function}")
 
 
@@ -284,14 +284,13 @@ def test_all_wrong_settings_are_reported_at_once(file: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load(f"{file}:pairs,n=many,limit=0,sift=1")
     assert len(caught.value.problems) == 3
-    assert "data.limit is 0; the least allowed is 1" in str(caught.value)
-    assert "Did you mean 'shift'?" in str(caught.value)
+    assert_names(str(caught.value), "n", "'many'", "data.limit", 0, 1, "'sift'", "'shift'")
 
 
 @pytest.mark.parametrize("body", ["import sys\nsys.exit(0)", "raise SystemExit"])
 def test_a_file_that_leaves_python_is_no_success(body: str, tmp_path: Path) -> None:
     (tmp_path / "leaver.py").write_text(body)
-    with pytest.raises(RegunError, match=r"running .*leaver.py failed: SystemExit"):
+    with error(RegunError, "leaver.py", "SystemExit"):
         load(f"{tmp_path / 'leaver.py'}:load")
 
 
@@ -300,16 +299,16 @@ def test_a_dataset_whose_item_leaves_python_is_no_success(tmp_path: Path) -> Non
     (tmp_path / "items.py").write_text(
         text + "    def __getitem__(self, i): sys.exit(0)\ndef load(): return Items(), Items()\n"
     )
-    with pytest.raises(DataError, match="item 0 of the dataset could not be read: SystemExit: 0"):
+    with error(DataError, "item", 0, "SystemExit"):
         load(f"{tmp_path / 'items.py'}:load").train.fetch(np.array([0]))
 
 
 def test_a_data_set_that_a_store_names_is_run_only_if_it_is_named_too(file: Path) -> None:
-    about = {"data_name": f"{file}:leaves", "data_settings": {}, "preset": "own", "split_seed": 0}
+    about = {"data_name": f"{file}:leaves", "data_settings": {}, "pipeline": "own", "split_seed": 0}
     info = {**about, "heldout": 0.1, "val": 0.1, "stratified": False}
     model = {"model": {"name": "cnn", "settings": {}}}
     file.write_text("import sys\nsys.exit('was run')")
-    with pytest.raises(RegunError, match=r"the store names .*:leaves, which is code.*add --data .*:leaves"):
+    with error(RegunError, f"{file}:leaves", "--data"):
         Setup.of(SimpleNamespace(info=info, inputs=model, trusted=()))
     file.write_text(TEXT)
     found = Setup.of(SimpleNamespace(info=info, inputs=model, trusted=(f"{file}:leaves",)))
@@ -327,7 +326,7 @@ def test_every_data_set_is_one_record_with_what_goes_with_it() -> None:
         "cnn", "resnet18", "resnet18", "swin-t", "resnet18", "resnet18", "resnet18",
     ]  # fmt: skip
     assert data_set("any.py:load").augment == "own"
-    with pytest.raises(SettingsError, match=r"unknown data set 'cifar'. Did you mean 'cifar10'.*module:function"):
+    with error(SettingsError, "'cifar'", "'cifar10'", "module:function"):
         data_set("cifar")
 
 
@@ -347,29 +346,17 @@ def test_a_data_set_settles_the_pipeline_before_the_model_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "text"),
+    ("name", "values", "names"),
     [
-        (
-            "digits",
-            {"root": "/x"},
-            "data.root is '/x', but digits has no use for it; it is for cifar10, cifar100, tiny",
-        ),
-        (
-            "digits",
-            {"download": True},
-            "data.download is True, but digits has no use for it; it is for cifar10, cifar1",
-        ),
-        (
-            "cifar10",
-            {"root": "/x", "image_size": 8},
-            "data.image_size is 8, but cifar10 has no use for it; it is for t",
-        ),
-        ("folder", {"root": "/x", "download": True}, "data.download is True, but folder has no use for it"),
-        ("folder", {}, "the data set folder needs its folder: give root=FOLDER (or --data-dir FOLDER)."),
+        ("digits", {"root": "/x"}, "data.root '/x' digits cifar10 cifar100 tiny-imagenet folder"),
+        ("digits", {"download": True}, "data.download True digits cifar10 cifar100"),
+        ("cifar10", {"root": "/x", "image_size": 8}, "data.image_size 8 cifar10 tiny-imagenet folder"),
+        ("folder", {"root": "/x", "download": True}, "data.download True folder"),
+        ("folder", {}, "folder root=FOLDER --data-dir"),
     ],
 )
-def test_settings_are_refused_where_they_would_be_ignored(name: str, values: dict, text: str) -> None:
-    with pytest.raises(SettingsError, match=re.escape(text)):
+def test_settings_are_refused_where_they_would_be_ignored(name: str, values: dict, names: str) -> None:
+    with error(SettingsError, *names.split()):
         DataSpec.read(name, values)
 
 

@@ -144,6 +144,13 @@ def test_a_request_that_was_committed_and_not_moved_is_complete(out: Path) -> No
     assert failed(verify_folder(out)) == []
 
 
+def test_a_work_folder_that_is_half_removed_does_not_stop_the_next_request(out: Path) -> None:
+    """A run killed after its commit, while it removed what it had made on the way."""
+    put(out, ".regun-work/artifacts/model/key/manifest.json")
+    assert forget(out, ids()[60:65]).plan.number == 3
+    assert not (out / ".regun-work").exists()
+
+
 def test_a_folder_in_use_or_not_writable_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path / "out"), error(RegunError, tmp_path / "out"):
         forget(tmp_path / "out", ids()[:5])

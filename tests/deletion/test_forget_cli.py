@@ -61,7 +61,7 @@ def forget(request_file: Path, out: Path, *more: str | Path) -> list[str | Path]
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Digits, a base model that has hardly learned them, and two requests on it."""
     home = tmp_path_factory.mktemp("digits")
-    quick = ["--max-steps", "20", "--threads", "1", "--quiet", "--store", str(home / "store")]
+    quick = ["--budget", "steps=20", "--threads", "1", "--quiet", "--store", str(home / "store")]
     assert main(["train", "--data", "digits", *quick]) == 0
     key = Store(home / "store").find("", "model").key
     pool = reserve(load_data(DataSpec("digits"), "digits").train.labels, 0).pool

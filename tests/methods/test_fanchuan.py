@@ -7,6 +7,7 @@ import pytest
 import torch
 from trials import ce, gradient, plain_net, run
 
+from expect import error
 from regun.errors import SettingsError
 from regun.methods import fanchuan
 from regun.training.job import Budget
@@ -101,5 +102,5 @@ def test_the_first_step_flattens_the_answers_on_the_forget_batch() -> None:
 
 @pytest.mark.parametrize("wrong", [dict(optimizer="adamw"), dict(schedule="cosine"), dict(nesterov=True)])
 def test_what_three_optimizers_cannot_have_is_refused(wrong) -> None:
-    with pytest.raises(SettingsError, match=f"fanchuan.{next(iter(wrong))} is .*; its three kinds of steps know"):
+    with error(SettingsError, f"fanchuan.{next(iter(wrong))}"):
         fanchuan.Config(**wrong)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regun.methods._fresh_weights import reset
-from regun.methods._from_scratch import shuffled
+from regun.methods._fresh_weights import reset, shuffled
 
 transformers = pytest.importorskip("transformers")
 MANY = 300  # numbers of a tensor whose spread says how it was drawn

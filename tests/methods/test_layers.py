@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from trials import plain_net, run
 
+from expect import error
 from regun.errors import RegunError, SettingsError
 from regun.methods import finetune, retrain
 from regun.methods._fresh_weights import fresh_model, is_norm, shrink_towards
@@ -25,10 +26,10 @@ def test_the_last_k_layers_are_those_with_matrices_and_what_is_registered_after(
     assert names(net, "last:1") == {"4.weight", "4.bias"}
     assert names(net, "last:2") == {"4.weight", "4.bias", "3.weight", "3.bias", "2.weight", "2.bias"}
     assert names(net, "last:3") == {n for n, _ in net.named_parameters()} == names(net, "all")
-    with pytest.raises(RegunError, match="layers is 'last:4', but this model has 3 layers with weight matrices"):
+    with error(RegunError, "layers", "last:4", "3"):
         chosen_layers(net, "last:4")
     net[4].requires_grad_(False)
-    with pytest.raises(RegunError, match="all of those layers' weights are frozen"), training_only(net, "last:1"):
+    with error(RegunError, "layers", "last:1", "frozen"), training_only(net, "last:1"):
         pass
 
 
@@ -81,7 +82,7 @@ def test_retrain_of_the_last_layer_forgets_that_layer_and_keeps_the_rest() -> No
 @pytest.mark.parametrize("text", ["last", "last:0", "last:-1", "first:2", "last:x", ""])
 @pytest.mark.parametrize("method", [finetune, retrain])
 def test_layers_are_all_or_last_k(method, text: str) -> None:
-    with pytest.raises(SettingsError, match="layers is .*; give all, or last:K with K of at least 1"):
+    with error(SettingsError, "all", "last:K"):
         method.Config(layers=text)
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 from trials import ce, gradient, plain_conv, plain_net, run, state
 
+from expect import error
 from regun.errors import RegunError
 from regun.methods import ct, finetune, get_method, msg
 from regun.training.job import Budget
@@ -98,10 +99,10 @@ def test_msg_with_damping_1_is_finetune_from_where_it_drew() -> None:
 def test_msg_takes_linear_layers_if_asked() -> None:
     job = job_for(plain_net(), blobs())
     assert set(msg.redraw(job, msg.Config(linear=True))) == {"0.weight", "2.weight"}
-    with pytest.raises(RegunError, match=r"set msg.linear=true"):
+    with error(RegunError, "msg.linear=true"):
         msg.redraw(job_for(plain_net(), blobs()), msg.Config())
     frozen = plain_net().requires_grad_(False)
-    with pytest.raises(RegunError, match="has none that may train; use another method"):
+    with error(RegunError, "MSG", "Sequential"):
         msg.redraw(job_for(frozen, blobs()), msg.Config(linear=True))
 
 

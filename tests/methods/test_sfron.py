@@ -12,9 +12,9 @@ from torch.nn import functional
 from trials import ce, gradient, plain_net, run, state
 
 from regun.methods import sfron
-from regun.methods._interleaved import interleaved
 from regun.training.gradients import fisher_by_batch, fisher_by_example
 from regun.training.job import Budget
+from regun.training.streams import interleaved
 from toys import blobs, job_for, mlp, same_state
 
 PLAIN = dict(batch_size=16, momentum=0.0, weight_decay=0.0, schedule="constant")

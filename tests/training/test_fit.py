@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from expect import assert_names, error
 from regun.errors import RegunError, SettingsError
 from regun.settings import bind
 from regun.training.fit import Snapshot, fit
@@ -73,7 +74,7 @@ def test_a_budget_overrides_the_epochs(budget: Budget) -> None:
 
 def test_a_budget_must_be_one_positive_number() -> None:
     for bad in ({}, {"steps": 0}, {"steps": 1, "samples": 1}):
-        with pytest.raises(RegunError, match="steps=N or samples=N"):
+        with error(RegunError, "steps=N", "samples=N"):
             Budget(**bad)
 
 
@@ -132,7 +133,7 @@ def test_an_all_true_mask_changes_nothing_and_a_missing_one_is_refused() -> None
     finetune(plain)
     finetune(masked, mask={n: torch.ones_like(p, dtype=torch.bool) for n, p in masked.model.named_parameters()})
     assert same_parameters(plain.model, masked.model)
-    with pytest.raises(SettingsError, match="the mask lacks"):
+    with error(SettingsError, "mask"):
         finetune(job_for(mlp(), blobs()), mask={})
 
 
@@ -166,7 +167,7 @@ def test_divergence_stops_with_finite_weights_and_buffers() -> None:
 
     fitted = fit(job, stream, ascent, Recipe(epochs=50, lr=0.1))
     assert fitted.diverged is not None
-    assert "the loss was not finite in epoch 2, step 1" in fitted.diverged
+    assert_names(fitted.diverged, "loss", "2", "1")
     assert all(torch.isfinite(t).all() for t in job.model.state_dict().values())
 
 
@@ -250,9 +251,9 @@ def test_every_fault_of_a_recipe_is_reported_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         bind(Recipe, {"momentum": "2", "schedule": "linear", "warmup_epochs": -1}, "recipe")
     assert len(caught.value.problems) == 3
-    with pytest.raises(SettingsError, match="needs optimizer sgd with momentum"):
+    with error(SettingsError, "nesterov", "sgd", "momentum"):
         Recipe(nesterov=True, optimizer="adamw")
-    with pytest.raises(SettingsError, match="keep it below epochs"):
+    with error(SettingsError, "warmup_epochs", "epochs"):
         Recipe(epochs=5, warmup_epochs=5)
 
 
@@ -263,7 +264,7 @@ def test_precision_auto_is_fp32_on_cpu() -> None:
 
 def test_a_step_refuses_a_part_its_stream_does_not_give() -> None:
     job = job_for(mlp(), blobs())
-    with pytest.raises(RegunError, match="no 'forget' batch; its stream gives retain"):
+    with error(RegunError, "forget", "retain"):
         fit(job, one_pass(job, "retain", job.indices("retain"), 16), lambda s: s.forget.x.sum(), Recipe())
 
 

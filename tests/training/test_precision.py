@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from expect import error
 from regun.data.tensors import TensorExamples
 from regun.errors import SettingsError
 from regun.training.fit import fit
@@ -60,9 +61,7 @@ def test_updates_too_small_for_half_precision_add_up(kind: torch.dtype, optimize
 def test_fit_refuses_what_would_be_rounded_away() -> None:
     job = job_for(net(), examples(torch.float32))
     job.model.half()
-    with pytest.raises(
-        SettingsError, match=r"weights are torch.float16, in which small updates are rounded away; .*copy"
-    ):
+    with error(SettingsError, "torch.float16", "float32"):
         fit(job, one_pass(job, "retain", np.arange(9), 4), lambda s: s.retain.x.sum(), Recipe(epochs=1))
 
 

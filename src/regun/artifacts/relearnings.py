@@ -12,7 +12,7 @@ import torch
 
 from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
 from regun.artifacts.trainings import load_model, model_identity
-from regun.auditing.durability import Curve, Relearned
+from regun.auditing.durability import Relearned, RelearningCurve
 from regun.data.examples import Data
 from regun.errors import NotFiniteError
 from regun.hashing import code_digest
@@ -71,7 +71,9 @@ class Relearning:
         return looked_at(self.data.train, self.splits, unseen)
 
 
-def relearn_model(run: Relearning, store: Store, device: torch.device, watch: Callbacks | None = None) -> Curve:
+def relearn_model(
+    run: Relearning, store: Store, device: torch.device, watch: Callbacks | None = None
+) -> RelearningCurve:
     """Return the curve of a stored model, from the store or made now; a model that diverges is stored too."""
     watch = watch or Callbacks()
 
@@ -97,12 +99,12 @@ def relearn_model(run: Relearning, store: Store, device: torch.device, watch: Ca
     return stored_curve(store.make("relearned", run.inputs(), make))
 
 
-def stored_curve(artifact: Artifact) -> Curve:
+def stored_curve(artifact: Artifact) -> RelearningCurve:
     """Return the curve of an artifact."""
     if "not_finite" in artifact.info:
         raise NotFiniteError(artifact.info["not_finite"])
     arrays = {name.partition(".")[::2]: tensor.numpy() for name, tensor in artifact.tensors("curve").items()}
-    return Curve(
+    return RelearningCurve(
         tuple(artifact.info["steps"]),
         {split: values for (what, split), values in arrays.items() if what == "log_probs"},
         {split: values for (what, split), values in arrays.items() if what == "right"},
@@ -125,7 +127,7 @@ def relearn_models(
     """
     retrained = [retrain, *references] if retrain is not None else []
     control = [before] if before is not None and retrained else []
-    models, curves = [target.target, *retrained, *control], list[Curve]()
+    models, curves = [target.target, *retrained, *control], list[RelearningCurve]()
     for number, model in enumerate(models):
         if on_model is not None:
             on_model(number + 1, len(models))

@@ -1,4 +1,8 @@
-"""The audit: from what models said about examples to every number, with its uncertainty."""
+"""The audit: from predictions of models to numbers with intervals, gaps with a noise floor, and verdicts.
+
+Start with `evaluation.evaluate`. `predictions` holds the input, `attacks` and `metrics` one function per number,
+`intervals` and `floor` the uncertainty over examples and over models, `verdict` the words of all verdicts.
+"""
 
 from regun.auditing.attack_results import AttackResult
 from regun.auditing.attacks import ATTACKS, Attack, Evidence, Scorer

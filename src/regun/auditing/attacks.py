@@ -1,4 +1,4 @@
-"""Membership attacks: from what models said about examples to one score each, higher meaning 'more like a member'."""
+"""Membership attacks: from predictions to one score per example; higher means 'more like a member'."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regun.plugins import find_function
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What an attack sees: examples it must score, without being told which are members.
+    """The input of an attack: examples it must score; it does not see which are members.
 
     `target` is the audited model on them, `references` are models that never trained on them, `population` is the
     same for examples that no model trained on, `offline_a` the tuned `a` of offline RMIA.
@@ -40,12 +40,12 @@ class Evidence:
 
 
 Scorer = Callable[[Evidence], FloatArray]
-"""An attack: gets the evidence on n examples, returns n finite scores. Your own function works wherever a name does."""
+"""An attack's function: from the evidence on n examples to n finite scores. Allowed wherever an attack's name is."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A named attack and what it needs: at least so many references, a population, whether it looks at references."""
+    """A named attack and its needs: the least number of references, a population, whether it uses references at all."""
 
     name: str
     score: Scorer
@@ -64,7 +64,7 @@ class Attack:
         return first_line(self.score)
 
     def __call__(self, evidence: Evidence) -> FloatArray:
-        """The attack's scores, checked: one finite number for each example."""
+        """Return the attack's scores, checked: one finite number per example."""
         if len(evidence.references) < self.references:
             raise AuditError(
                 f"the attack {self.name!r} needs at least {self.references} reference models, got "
@@ -148,7 +148,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def resolve_attack(attack: str | Attack | Scorer) -> Attack:
-    """The attack of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
+    """Return the attack of that name, of `file.py:function` or `module:function`, or a function as an attack."""
     if isinstance(attack, str):
         if attack in ATTACKS:
             return ATTACKS[attack]
@@ -159,7 +159,7 @@ def resolve_attack(attack: str | Attack | Scorer) -> Attack:
 
 
 def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) -> float:
-    """`a` from references played as targets, each given as (its own training examples, examples it never saw).
+    """Return `a` estimated from references as targets, each as (its training examples, examples it never saw).
 
     P_in = a P_out + (1 - a) on average, hence a = (1 - mean p_y on seen) / (1 - mean p_y on unseen), kept in 0..1.
     """
@@ -169,7 +169,7 @@ def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) ->
 
 
 def search_offline_a(members: Evidence, nonmembers: Evidence, grid: Sequence[float] | None = None) -> float:
-    """The `a` with the highest RMIA AUC for a target whose members are known (the largest among equals).
+    """Return the `a` with the highest RMIA AUC for a target whose members are known (the largest among equals).
 
     The references must not have trained on either set: a base model with its forget set, or a reference with
     examples that the other references never saw. Population and gamma do not matter, they keep the ranking.

@@ -1,4 +1,4 @@
-"""Refusals: what must hold before the numbers of an audit mean anything."""
+"""Checks of an audit's inputs: what must hold before its numbers mean anything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_splits(signals: SplitPredictions) -> None:
     if "forget" not in signals or not set(signals) & set(UNSEEN):
         raise AuditError(
             f"an audit needs the forget set and one of {', '.join(UNSEEN)}, got {', '.join(signals) or 'nothing'}: "
-            "membership is told by comparing forgotten with unseen examples."
+            "attacks compare forgotten with unseen examples."
         )
     for name, split in signals.items():
         if name in UNSEEN and len(split) < 2:
@@ -48,7 +48,7 @@ def check_splits(signals: SplitPredictions) -> None:
 
 
 def aligned(signals: SplitPredictions, other: SplitPredictions, who: str) -> dict[str, Predictions]:
-    """`other` on the splits of `signals` only; raise unless it has them all, on the same examples and label space."""
+    """Return `other` on the splits of `signals`; raise unless it has them all, on the same examples and classes."""
     missing = [name for name in signals if name not in other]
     if missing:
         raise AuditError(f"{who} lacks the {', '.join(missing)} split; run it on every split of the audited model.")
@@ -58,13 +58,13 @@ def aligned(signals: SplitPredictions, other: SplitPredictions, who: str) -> dic
 
 
 def judged_sets(signals: SplitPredictions, unseen: Sequence[str] | None) -> tuple[str, ...]:
-    """The unseen sets that are judged: those named, or all there are; raise if there is none, or not such a set."""
+    """Return the unseen sets that are judged: those named, or all there are; raise if one is missing or not unseen."""
     names = tuple(name for name in UNSEEN if name in signals) if unseen is None else tuple(unseen)
     wrong = [name for name in names if name not in UNSEEN or name not in signals]
     if wrong or not names or "forget" not in signals:
         raise AuditError(
-            f"judging needs the forget set and unseen ones; there is {', '.join(signals) or 'nothing'}, and "
-            f"{', '.join(names) or 'no set'} was asked for. Give forget and at least one of {', '.join(UNSEEN)}."
+            f"an audit needs the forget set and unseen ones; got {', '.join(signals) or 'nothing'} and "
+            f"unseen={', '.join(names) or 'nothing'}. Give forget and at least one of {', '.join(UNSEEN)}."
         )
     return names
 
@@ -111,7 +111,7 @@ def choose(
     references: int,
     population: bool,
 ) -> tuple[list[Attack], list[Metric]]:
-    """The attacks asked for (with None, all of the table that can run) and the built-in metrics with those given."""
+    """Return the chosen attacks (None: all built-in ones that can run) and the built-in metrics with further ones."""
     if attacks is None:
         able = (a for a in ATTACKS.values() if a.references <= references)
         chosen = [a for a in able if population or not a.population]

@@ -1,9 +1,9 @@
-"""Does forgetting last? What comes back when a model goes on training on retained examples alone.
+"""The relearning check: does forgetting last when a model goes on training on retained examples alone?
 
-A method may hide examples rather than forget them: a few steps of fine-tuning on the retain set, which say nothing
-about the forgotten ones, then bring them back. A retrained model has nothing to bring back. So the model, Retrain and
-the references take the same small steps, and what each says is compared after them; so does the model before
-unlearning, where it is known, to show whether the comparison can tell it.
+A method may hide examples instead of forgetting them. A few steps of fine-tuning on the retain set then bring them
+back, although these steps hold no information on the forgotten examples. A retrained model has nothing to bring back.
+So the model, Retrain and the references take the same small steps, and their predictions are compared afterwards. The
+model before unlearning takes them too, where it is known: it shows whether the comparison has power.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ REGAINED = ("regained_acc", "regained_auc")
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """What one model said on its way: log p_y (points, n) and whether it was right (points, n), by split.
+class RelearningCurve:
+    """Predictions of one model on its way: log p_y (points, n) and whether it is right (points, n), by split.
 
     `steps` are those taken at each point, the first 0. Splits are forget, one that no model saw, and a part of retain.
     """
@@ -82,7 +82,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Point:
+class RelearningPoint:
     """One model after so many steps, in percent; `retain_acc` is of a part of the retain set."""
 
     steps: int
@@ -102,8 +102,8 @@ class Relearned:
     before: Mapping[str, Estimate]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
-    curve: tuple[Point, ...]
-    retrain_curve: tuple[Point, ...] = ()
+    curve: tuple[RelearningPoint, ...]
+    retrain_curve: tuple[RelearningPoint, ...] = ()
 
     def values(self) -> dict[str, float]:
         """The numbers without their intervals."""
@@ -121,36 +121,36 @@ class Relearned:
 
 
 def relearned(
-    target: Curve,
-    retrain: Curve | None = None,
-    references: Sequence[Curve] = (),
+    target: RelearningCurve,
+    retrain: RelearningCurve | None = None,
+    references: Sequence[RelearningCurve] = (),
     floor: NoiseFloor | None = None,
     *,
-    before: Curve | None = None,
+    before: RelearningCurve | None = None,
 ) -> Relearned:
-    """What the target regained, next to Retrain and to how far relearned retrained models are apart.
+    """Return what the target regained, next to Retrain and to the noise floor of relearned retrained models.
 
     `floor` saves computing `relearn_floor(retrain, references)` again. `before` is the model before unlearning: without
-    it nobody knows what the comparison could have seen, and nothing is called inside the noise floor.
+    it the comparison has no known power, and nothing is called inside the noise floor.
     """
     for other in (retrain, before, *references):
         _same(target, other)
     numbers = _numbers(target, retrain, references)
-    knew = dict(_after(before, references)) if before is not None else {}
-    own = dict(_after(retrain, references)) if retrain is not None else {}
+    numbers_before = dict(_after(before, references)) if before is not None else {}
+    theirs = dict(_after(retrain, references)) if retrain is not None else {}
     noise = floor or (relearn_floor(retrain, references) if retrain is not None and len(references) > 1 else None)
-    ours, past = (_distances(found, own) if retrain is not None else {} for found in (numbers, knew))
+    ours, past = (_distances(each, theirs) if retrain is not None else {} for each in (numbers, numbers_before))
     return Relearned(
         numbers=numbers,
-        before=knew,
-        retrain={name: number.value for name, number in own.items()},
+        before=numbers_before,
+        retrain={name: number.value for name, number in theirs.items()},
         gaps=judge_gaps(ours, past, noise, RELEARN_METRICS),
         curve=points(target, references),
         retrain_curve=points(retrain, references) if retrain is not None else (),
     )
 
 
-def relearn_floor(retrain: Curve, references: Sequence[Curve]) -> NoiseFloor:
+def relearn_floor(retrain: RelearningCurve, references: Sequence[RelearningCurve]) -> NoiseFloor:
     """How far relearned retrained models are from each other: every pair, judged by the remaining ones."""
     models = (retrain, *references)
     values: dict[str, list[float]] = {}
@@ -160,14 +160,14 @@ def relearn_floor(retrain: Curve, references: Sequence[Curve]) -> NoiseFloor:
         there, back = _distances(left, right), _distances(right, left)
         for name in left:
             values.setdefault(name, []).append(max(there[name], back[name]))
-    return NoiseFloor(len(models), {name: tuple(found) for name, found in values.items()})
+    return NoiseFloor(len(models), {name: tuple(pairs) for name, pairs in values.items()})
 
 
-def points(curve: Curve, references: Sequence[Curve] = ()) -> tuple[Point, ...]:
+def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -> tuple[RelearningPoint, ...]:
     """The curve in numbers."""
     unseen = curve.unseen or ""
     return tuple(
-        Point(
+        RelearningPoint(
             steps=steps,
             forget_acc=curve.accuracy("forget", p),
             unseen_acc=curve.accuracy(unseen, p),
@@ -179,26 +179,28 @@ def points(curve: Curve, references: Sequence[Curve] = ()) -> tuple[Point, ...]:
     )
 
 
-def with_relearning(evaluation: Evaluation, found: Relearned) -> Evaluation:
+def with_relearning(evaluation: Evaluation, check: Relearned) -> Evaluation:
     """The evaluation with the numbers of the relearning check among its own."""
     return replace(
         evaluation,
-        numbers={**evaluation.numbers, **found.numbers},
-        before={**evaluation.before, **found.before},
-        retrain={**evaluation.retrain, **found.retrain},
-        gaps={**evaluation.gaps, **found.gaps},
-        metrics={**evaluation.metrics, **{name: RELEARN_METRICS[name] for name in found.numbers}},
+        numbers={**evaluation.numbers, **check.numbers},
+        before={**evaluation.before, **check.before},
+        retrain={**evaluation.retrain, **check.retrain},
+        gaps={**evaluation.gaps, **check.gaps},
+        metrics={**evaluation.metrics, **{name: RELEARN_METRICS[name] for name in check.numbers}},
     )
 
 
-def _numbers(curve: Curve, retrain: Curve | None, references: Sequence[Curve]) -> dict[str, Estimate]:
-    found = dict(_after(curve, references))
-    found["regained_acc"] = Estimate(_above(_accuracies, curve, retrain, references))
-    found["regained_auc"] = Estimate(_above(_aucs, curve, retrain, references))
-    return found
+def _numbers(
+    curve: RelearningCurve, retrain: RelearningCurve | None, references: Sequence[RelearningCurve]
+) -> dict[str, Estimate]:
+    numbers = dict(_after(curve, references))
+    numbers["regained_acc"] = Estimate(_above(_accuracies, curve, retrain, references))
+    numbers["regained_auc"] = Estimate(_above(_aucs, curve, retrain, references))
+    return numbers
 
 
-def _after(curve: Curve, references: Sequence[Curve]) -> Iterator[tuple[str, Estimate]]:
+def _after(curve: RelearningCurve, references: Sequence[RelearningCurve]) -> Iterator[tuple[str, Estimate]]:
     right = curve.right["forget"][-1]
     yield "relearn_forget_acc", share(float(right.mean()), len(right))
     yield "relearn_smia_auc", auc_interval(_contrast(curve, -1))
@@ -207,43 +209,43 @@ def _after(curve: Curve, references: Sequence[Curve]) -> Iterator[tuple[str, Est
 
 
 def _above(
-    level: Callable[[Curve, int, Sequence[Curve]], tuple[float, float]],
-    curve: Curve,
-    retrain: Curve | None,
-    references: Sequence[Curve],
+    level: Callable[[RelearningCurve, int, Sequence[RelearningCurve]], tuple[float, float]],
+    curve: RelearningCurve,
+    retrain: RelearningCurve | None,
+    references: Sequence[RelearningCurve],
 ) -> float:
     """How much farther above the expected level a model is at the end than it was at the start; below counts as at it.
 
     Expected is Retrain's level at the same point, or that of examples that no model saw.
     """
     before, after = (
-        max(0.0, found - (unseen if retrain is None else level(retrain, point, references)[0]))
+        max(0.0, reached - (unseen if retrain is None else level(retrain, point, references)[0]))
         for point in (0, -1)
-        for found, unseen in [level(curve, point, references)]
+        for reached, unseen in [level(curve, point, references)]
     )
     return after - before
 
 
-def _accuracies(curve: Curve, point: int, references: Sequence[Curve]) -> tuple[float, float]:
+def _accuracies(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve]) -> tuple[float, float]:
     """Forget accuracy, and that on unseen examples."""
     return curve.accuracy("forget", point), curve.accuracy(curve.unseen or "", point)
 
 
-def _aucs(curve: Curve, point: int, references: Sequence[Curve]) -> tuple[float, float]:
+def _aucs(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve]) -> tuple[float, float]:
     """The attack's AUC, and that of examples which look like unseen ones."""
     return _auc(_contrast(curve, point, references)), 50.0
 
 
-def _contrast(curve: Curve, point: int, references: Sequence[Curve] = ()) -> Contrast:
+def _contrast(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve] = ()) -> Contrast:
     """Scores of forgotten against unseen examples: log p_y, or its difference to the references at the same point."""
 
     def score(split: str) -> FloatArray:
-        own = np.maximum(curve.log_probs[split][point], LOG_FLOOR)
+        score = np.maximum(curve.log_probs[split][point], LOG_FLOOR)
         if not references:
-            return own
-        said = np.stack([np.maximum(other.log_probs[split][point], LOG_FLOOR) for other in references])
-        top = said.max(axis=0)
-        return own - top - np.log(np.exp(said - top).mean(axis=0))
+            return score
+        theirs = np.stack([np.maximum(other.log_probs[split][point], LOG_FLOOR) for other in references])
+        top = theirs.max(axis=0)
+        return score - top - np.log(np.exp(theirs - top).mean(axis=0))
 
     return Contrast.of(score("forget"), score(curve.unseen or ""))
 
@@ -260,7 +262,7 @@ def _distances(ours: Mapping[str, Estimate], retrain: Mapping[str, Estimate]) ->
     }
 
 
-def _same(target: Curve, other: Curve | None) -> None:
+def _same(target: RelearningCurve, other: RelearningCurve | None) -> None:
     if other is None:
         return
     sizes = [{name: values.shape for name, values in curve.log_probs.items()} for curve in (target, other)]

@@ -1,4 +1,4 @@
-"""What a metric is, and what it finds on one model: a value, and how its interval is made."""
+"""Metrics, and their statistics on one model: a value, and how its interval is made."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """The AUC of members' scores against those of non-members, in percent; sorted when asked, to hold little."""
+    """The AUC of members' scores against those of non-members, in percent; sorted on demand, to hold little."""
 
     members: FloatArray
     nonmembers: FloatArray
@@ -170,11 +170,11 @@ class Apart:
         return None
 
 
-Found = Statistic | npt.NDArray[Any] | float | None
+MetricResult = Statistic | npt.NDArray[Any] | float | None
 """What a metric may return: a number; an array of one value an example, whose mean is the number; an array of True and
 False, whose share is the number, in percent; None where it cannot be had; or an `Estimate`."""
-Measure = Callable[[SplitPredictions, SplitPredictions | None], Found]
-"""A metric's function: of what the audited model said, by split, and of what Retrain said (None without one)."""
+Measure = Callable[[SplitPredictions, SplitPredictions | None], MetricResult]
+"""A metric's function of the predictions, by split, of the audited model and of Retrain (None without one)."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ class Metric:
 
     What is left out comes from the name and the function's docstring. The number's gap is its difference from Retrain's
     own, `measure(retrain, retrain)`; a `distance` to Retrain is its own gap. A metric that has `terms` in place of a
-    function is the mean of the gaps of the numbers they name. `utility` is said of numbers about examples that stay or
-    that nobody saw: being like Retrain in them is no evidence of forgetting, and needs none.
+    function is the mean of the gaps of the numbers they name. `utility` marks numbers about retained or unseen
+    examples: being like Retrain in them is no evidence of forgetting, and needs no power.
     """
 
     name: str
@@ -204,16 +204,16 @@ class Metric:
         object.__setattr__(self, "terms", tuple(self.terms))
 
     def __call__(self, splits: SplitPredictions, retrain: SplitPredictions | None) -> Statistic | None:
-        """What the metric finds on one model; None where it cannot be had."""
+        """Return the statistic of one model; None where the metric does not apply."""
         if self.measure is None:
             return None
         with at_the_border(f"the metric {self.name!r}"):
-            return self._estimate(self.measure(splits, retrain))
+            return self._statistic(self.measure(splits, retrain))
 
-    def _estimate(self, found: Found) -> Statistic | None:
-        if found is None or isinstance(found, Fixed | PerExample | Share | Ranked | Apart):
-            return found
-        values = np.asarray(found)
+    def _statistic(self, result: MetricResult) -> Statistic | None:
+        if result is None or isinstance(result, Fixed | PerExample | Share | Ranked | Apart):
+            return result
+        values = np.asarray(result)
         if values.ndim > 1 or not values.size or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise AuditError(
                 f"the metric {self.name!r} gave {values.dtype} of shape {values.shape}; give a finite number, an array "
@@ -225,5 +225,5 @@ class Metric:
         return Share(numbers) if values.dtype.kind == "b" else PerExample(numbers)
 
     def to_json(self) -> dict[str, Any]:
-        """What people are told about the number; `Metric(**value)` reads it."""
+        """Return the description of the number; `Metric(**value)` reads it."""
         return {**{k: v for k, v in vars(self).items() if k != "measure"}, "terms": list(self.terms)}

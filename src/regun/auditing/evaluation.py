@@ -49,7 +49,7 @@ METRICS: dict[str, Metric] = BUILT_IN | {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an audit found; all numbers by name (see `describe`), in percent unless its unit says otherwise."""
+    """The results of an audit; all numbers by name (see `describe`), in percent unless their unit says otherwise."""
 
     numbers: Mapping[str, Estimate]
     attacks: Mapping[str, AttackResult]
@@ -57,10 +57,10 @@ class Evaluation:
     gaps: Mapping[str, Gap]
     flags: tuple[str, ...]
     claims: tuple[str, ...]
-    """What the audit can and cannot say, whatever it found."""
+    """What the audit can and cannot claim, whatever the numbers are."""
     settings: Mapping[str, Any]
     metrics: Mapping[str, Metric] = field(default_factory=dict[str, Metric])
-    """What people are told about the numbers that are not in METRICS: those of the user's attacks and metrics."""
+    """Descriptions of the numbers that are not in METRICS: those of the user's attacks and metrics."""
     before: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     """The numbers of the model before unlearning, where it is known."""
     influence: Influence | None = None
@@ -87,7 +87,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         return {
             "numbers": {name: number.to_json() for name, number in self.numbers.items()},
-            "attacks": {name: found.to_json() for name, found in self.attacks.items()},
+            "attacks": {name: result.to_json() for name, result in self.attacks.items()},
             "retrain": dict(self.retrain),
             "gaps": {name: asdict(value) for name, value in self.gaps.items()},
             "flags": list(self.flags),
@@ -104,7 +104,7 @@ class Evaluation:
     def from_json(cls, value: Mapping[str, Any]) -> Evaluation:
         return cls(
             numbers={name: Estimate(*parts) for name, parts in value["numbers"].items()},
-            attacks={name: AttackResult.from_json(found) for name, found in value["attacks"].items()},
+            attacks={name: AttackResult.from_json(parts) for name, parts in value["attacks"].items()},
             retrain=dict(value["retrain"]),
             gaps={name: Gap(**parts) for name, parts in value["gaps"].items()},
             flags=tuple(value["flags"]),
@@ -147,11 +147,11 @@ def evaluate(
     trained_on: Sequence[Iterable[int] | None] = (),
     rmia_a: float | None = None,
 ) -> Evaluation:
-    """Every number an audit can give from what the models said.
+    """Return every number that the predictions allow, with intervals, gaps and verdicts.
 
     `signals` maps split names (forget, one of test / heldout / val, and what else there is of retain, test, heldout,
     val) to the audited model's `Signals`; `retrain` and each of `references` hold the same splits. `before` is the
-    model before unlearning: without it nobody knows what the tests could have seen. `outs` are further models that saw
+    model before unlearning: without it the power of the tests is unknown. `outs` are further models that saw
     neither forgotten nor unseen examples, such as short trainings; they serve where no retrained ones do. `unseen` are
     the sets that are judged (default: all there are; leave out one that the method trained towards).
 
@@ -260,22 +260,24 @@ def _with_intervals(
 
 def _described(
     numbers: Mapping[str, Estimate],
-    found: Mapping[str, Statistic],
+    statistics: Mapping[str, Statistic],
     runs: Sequence[AttackRun],
     metrics: Sequence[Metric],
 ) -> dict[str, Metric]:
     """The records of numbers that METRICS does not have; a share without a unit is in percent."""
-    known = {m.name: replace(m, unit=m.unit or "%") if isinstance(found.get(m.name), Share) else m for m in metrics}
+    known = {
+        m.name: replace(m, unit=m.unit or "%") if isinstance(statistics.get(m.name), Share) else m for m in metrics
+    }
     for run in runs:
         known |= attack_metrics(run.attack, run.against)
     return {name: known[name] for name in numbers if known[name] != METRICS.get(name)}
 
 
-def _flag(found: AttackResult, retrain: Estimate | None) -> str:
+def _flag(result: AttackResult, retrain: Estimate | None) -> str:
     limit = (
         "50" if retrain is None or retrain.low is None else f"Retrain's {retrain.value:.1f} (from {retrain.low:.1f})"
     )
     return (
-        f"over-forgetting: {found.attack} against {found.against} has an AUC of {found.auc.value:.1f} "
-        f"(up to {found.auc.high:.1f}), below {limit}; examples that look too little like members give themselves away."
+        f"over-forgetting: {result.attack} against {result.against} has an AUC of {result.auc.value:.1f} "
+        f"(up to {result.auc.high:.1f}), below {limit}; examples that look too little like members are exposed as well."
     )

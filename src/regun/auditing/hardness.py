@@ -69,7 +69,7 @@ class HardnessIndex:
 class Residuals:
     """Of one model: scores minus what is usual, what that is, and how much unseen records of like hardness spread.
 
-    Those of unseen records are in the order of the ladder.
+    Those of unseen records are in the order of the index.
     """
 
     forget: FloatArray
@@ -84,40 +84,40 @@ class Residuals:
 
 
 def null_effects(
-    ladder: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
+    index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Effects of the models, (models, draws), had unseen records of like hardness stood in the place of the forgotten.
 
     An unseen record comes with its residual at the spread of the place it takes. The forgotten record itself is one of
-    those that may stand there, as in any permutation test, so that no rank is 0. Other unseen records would also have
-    said otherwise what is usual: that noise is added, normal.
+    those that may stand there, as in any permutation test, so that no rank is 0. With other
+    unseen records the usual value would differ, too: that noise is added, normal.
     """
-    drawn = (_normal if len(weights) > _MANY else _drawn)(ladder, models, weights, draws, rng)
-    return drawn + _noise(_usual_noise(ladder, models, weights), draws, rng)
+    drawn = (_normal if len(weights) > _MANY else _drawn)(index, models, weights, draws, rng)
+    return drawn + _noise(_usual_noise(index, models, weights), draws, rng)
 
 
 def _drawn(
-    ladder: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
+    index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    width, n = ladder.as_hard, len(weights)
-    start, step = ladder.windows(width), max(1, _AT_ONCE // n)
-    found = np.empty((len(models), draws))
+    width, n = index.as_hard, len(weights)
+    start, step = index.windows(width), max(1, _AT_ONCE // n)
+    effects = np.empty((len(models), draws))
     for first in range(0, draws, step):
         rows = slice(first, min(first + step, draws))
         chosen = rng.integers(0, width + 1, size=(rows.stop - first, n))
         itself, places = chosen == width, start + np.minimum(chosen, width - 1)
         for number, model in enumerate(models):
             theirs = model.scaled[places] * model.spread
-            found[number, rows] = np.where(itself, model.forget, theirs) @ weights
-    return found
+            effects[number, rows] = np.where(itself, model.forget, theirs) @ weights
+    return effects
 
 
 def _normal(
-    ladder: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
+    index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """The same from the normal with the mean and covariance of such draws."""
-    width = ladder.as_hard
-    start = ladder.windows(width)
+    width = index.as_hard
+    start = index.windows(width)
     reach = [weights * model.spread for model in models]
     means = [_sums(model.scaled, start, width) / width for model in models]
     covariance = np.empty((len(models), len(models)))
@@ -129,10 +129,10 @@ def _normal(
     return centre[:, None] + _noise(covariance, draws, rng)
 
 
-def _usual_noise(ladder: HardnessIndex, models: Sequence[Residuals], weights: FloatArray) -> FloatArray:
+def _usual_noise(index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray) -> FloatArray:
     """Covariance of what the forgotten records' windows say, each unseen record weighing as much as it is used."""
-    width = ladder.near
-    places, steps = ladder.windows(width), np.zeros(len(ladder.unseen) + 1)
+    width = index.near
+    places, steps = index.windows(width), np.zeros(len(index.unseen) + 1)
     np.add.at(steps, places, weights / width)
     np.add.at(steps, places + width, -weights / width)
     used = np.cumsum(steps)[:-1] ** 2

@@ -82,8 +82,8 @@ class Influence:
         return chance is not None and chance < ERROR_RATE
 
     def p(self, which: Literal["before", "after"]) -> float | None:
-        """The chance that a model which never saw the records shows as large an effect, over all looks together; None
-        where nobody could look."""
+        """Return the p-value that a model which never saw the records shows as large an effect, over all comparisons;
+        None if there were none."""
         chances = [part.p_after if which == "after" else part.p_before for part in self.parts]
         return min(1.0, len(chances) * min(chances)) if chances else None
 
@@ -109,7 +109,7 @@ def influence(
     unseen: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Influence:
-    """Whether `after` has forgotten what `before` knew of the forgotten records, judged against every unseen set.
+    """Return how much of the records' influence on `before` is left in `after`, compared with every unseen set.
 
     `outs` are models that saw neither the forgotten nor the unseen records: retrained ones, or short trainings on
     retain. Leave out of `unseen` a set that a method trained towards (default: all of test, heldout, val there are).
@@ -151,16 +151,16 @@ def _part(
         return np.concatenate([_odds(model[name]) for name in names])
 
     hard, easy = (sum(odds(out, names) for out in outs) / len(outs) for names in (("forget",), sets))
-    ladder = HardnessIndex.of(np.asarray(hard), np.asarray(easy))
-    before, after = (ladder.residuals(odds(m, ("forget",)), odds(m, sets)) for m in models)
+    index = HardnessIndex.of(np.asarray(hard), np.asarray(easy))
+    before, after = (index.residuals(odds(m, ("forget",)), odds(m, sets)) for m in models)
     gain = np.maximum(member - before.usual, 1e-3)
     weights = gain / (after.spread**2 + gain**2 / 4)
     weights /= weights.sum()
     effects = np.array([weights @ before.forget, weights @ after.forget])
-    drawn = null_effects(ladder, (before, after), weights, DRAWS, rng(seed, "influence", against))
+    drawn = null_effects(index, (before, after), weights, DRAWS, rng(seed, "influence", against))
     centre = drawn.mean(axis=1)
     left = _halves(weights * before.forget, rng(seed, "influence left", against))
-    return _judged(against, len(ladder.unseen), effects - centre, drawn - centre[:, None], left, looks)
+    return _judged(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, looks)
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -207,15 +207,15 @@ def _two_sided(effect: float, drawn: FloatArray) -> float:
 def _answered(parts: tuple[InfluencePart, ...], records: int, outs: int, halved: int) -> Influence:
     """Told apart against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
     model that is half-way between in its outputs, which leaves each at least half of its confidence, is ruled out."""
-    told = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
-    part = min(told, key=lambda p: p.p_after) if told else parts[0]
-    verdict: InfluenceVerdict = part.verdict if told or halved else "inconclusive"
+    apart = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
+    part = min(apart, key=lambda p: p.p_after) if apart else parts[0]
+    verdict: InfluenceVerdict = part.verdict if apart or halved else "inconclusive"
     return Influence(verdict, part.share, records, outs, halved, parts, _why(verdict, part, records, len(parts)))
 
 
 def _too_few(records: int, sizes: Mapping[str, int]) -> str:
     have = f"{', '.join(sizes)} {'has' if len(sizes) == 1 else 'together have'} {sum(sizes.values())}"
-    return f"It takes at least {_FEWEST} unseen records to judge {_who(records)} by; {have}, so nothing can be told."
+    return f"The test of {_who(records)} needs at least {_FEWEST} unseen records; {have}. It has no power."
 
 
 def _who(records: int) -> str:
@@ -224,8 +224,8 @@ def _who(records: int) -> str:
 
 def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: int) -> str:
     """The verdict in one sentence, with its numbers."""
-    one, who = records == 1, _who(records)
-    them, are = ("it", "is") if one else ("them", "are")
+    who = _who(records)
+    them = "it" if records == 1 else "them"
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
@@ -238,8 +238,8 @@ def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: in
         return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){rest}."
     if not known:
         return (
-            f"Already the model before unlearning treated {who} like {like} (p = {part.p_before:.2g}), so nothing can "
-            f"be told from how {'it' if one else 'they'} {are} treated now."
+            f"The model before unlearning already treated {who} like {like} (p = {part.p_before:.2g}): the test has no "
+            "power."
         )
     if part.verdict == "forgotten":
         return (
@@ -247,6 +247,4 @@ def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: in
             "retrained one cannot be ruled out."
         )
     least = f"{low} %" if low else "none"
-    return (
-        f"Between {least} and {high} % of the influence of {who} may be left: too little is known to call it forgotten."
-    )
+    return f"Between {least} and {high} % of the influence of {who} may be left: too uncertain to call it forgotten."

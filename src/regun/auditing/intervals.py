@@ -213,7 +213,7 @@ def distance(
     """The basic interval [2 v - q_high, 2 v - q_low] of a distance, at least 0; its low end is 0 unless `told_apart`.
 
     Resampling adds noise of its own to a largest difference, so percentiles of a distance lie too high; the basic
-    interval takes that shift back. Near a true distance of 0 only a test can tell, which is what `told_apart` says.
+    interval takes that shift back. Near a true distance of 0 only a test decides: `significantly_apart`.
     """
     if not draws.size:
         return Estimate(100.0 * value)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from regun.auditing.estimates import Apart, Found, Measure, Metric, PerExample, Ranked, Share, Statistic
+from regun.auditing.estimates import Apart, Measure, Metric, MetricResult, PerExample, Ranked, Share, Statistic
 from regun.auditing.predictions import (
     LOG_FLOOR,
     SPLITS,
@@ -43,7 +43,7 @@ def _accuracy_on(split: str) -> Metric:
         "forget": "Retrain's value, not 0: a model that never saw an example may still get it right",
     }
 
-    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         return Share(correct(splits[split])) if split in splits else None
 
     return Metric(
@@ -80,7 +80,7 @@ def divergence(ours: Predictions, theirs: Predictions) -> float:
 
 
 def _divergence_on(split: str) -> Metric:
-    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         if split not in splits or retrain is None:
             return None
         return PerExample(divergences(splits[split], retrain[split]), 100.0, split if split != "retain" else None)
@@ -102,11 +102,11 @@ def entropy(signals: Predictions) -> float:
     return float(signals.entropy.mean())
 
 
-def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
     return PerExample(splits["forget"].entropy, of="forget")
 
 
-def _forget_entropy_difference(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+def _forget_entropy_difference(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
     return None if retrain is None else PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget")
 
 
@@ -131,10 +131,10 @@ def _confidence_distances(against: str) -> Iterator[Metric]:
     def contrast(splits: SplitPredictions) -> Contrast:
         return Contrast.of(*(np.exp(splits[name].true_log_prob) for name in ("forget", against)))
 
-    def ks(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    def ks(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         return Apart(contrast(splits), against) if against in splits else None
 
-    def wasserstein(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    def wasserstein(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         return Apart(contrast(splits), against, wasserstein=True) if against in splits else None
 
     meaning = f"largest difference of the distributions of {who}"
@@ -146,9 +146,9 @@ def _confidence_distances(against: str) -> Iterator[Metric]:
 
 
 def _exposure(against: str) -> Metric:
-    """What the loss gives away of the examples that stay."""
+    """The exposure of retained examples to the loss attack."""
 
-    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> Found:
+    def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         if not {"retain", against} <= splits.keys():
             return None
         return Ranked(*(np.maximum(splits[name].true_log_prob, LOG_FLOOR) for name in ("retain", against)))
@@ -158,7 +158,7 @@ def _exposure(against: str) -> Metric:
         f"retain_auc{'' if against == UNSEEN[0] else f'_{against}'}",
         f"retain AUC{where}",
         "%",
-        f"loss attack on those who stay: the chance that a retained example looks more like a member than a "
+        f"loss attack on retained examples: the probability that a retained example looks more like a member than a "
         f"{WORDS[against]} example",
         "not above what it was before unlearning",
         measure=measure,
@@ -223,13 +223,13 @@ def resolve_metric(metric: str | Metric | Measure) -> Metric:
 def measured(
     metrics: Iterable[Metric], splits: SplitPredictions, retrain: SplitPredictions | None
 ) -> dict[str, Statistic]:
-    """What each metric finds on one model, by name; those that can be had."""
-    found = {metric.name: metric(splits, retrain) for metric in metrics}
-    return {name: estimate for name, estimate in found.items() if estimate is not None}
+    """Return the statistic of each metric that applies to one model, by name."""
+    statistics = {metric.name: metric(splits, retrain) for metric in metrics}
+    return {name: statistic for name, statistic in statistics.items() if statistic is not None}
 
 
 def own_values(metrics: Iterable[Metric], splits: SplitPredictions) -> dict[str, float]:
-    """Retrain's own numbers: what each metric says of it, compared with itself where it compares."""
+    """Return Retrain's numbers; metrics that compare with Retrain compare it with itself."""
     return {
         name: estimate.value
         for name, estimate in measured((m for m in metrics if not m.distance), splits, splits).items()

@@ -12,11 +12,18 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from typing import TextIO, cast
 
-from regun.cli.arguments import CRASHED, EXIT_CODES, INTERRUPTED, WRONG
-from regun.cli.commands import add_audit, add_lists, add_store, add_train, add_tune, add_unlearn
+from regun.cli.arguments import BAD_INPUT, CRASHED, EXIT_CODES, INTERRUPTED
+from regun.cli.audit import add_audit
+from regun.cli.demo import add_demo
 from regun.cli.forget import add_forget
-from regun.cli.study_commands import add_demo, add_study, add_tradeoff
-from regun.cli.terminal import Steady, complain
+from regun.cli.lists import add_lists
+from regun.cli.store import add_store
+from regun.cli.study import add_study
+from regun.cli.terminal import SafeStream, print_error
+from regun.cli.tradeoff import add_tradeoff
+from regun.cli.train import add_train
+from regun.cli.tune import add_tune
+from regun.cli.unlearn import add_unlearn
 from regun.cli.verify import add_verify
 from regun.errors import RegunError, SettingsError
 
@@ -29,12 +36,12 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what its exit code means is in `arguments.EXIT_CODES` and at the end of `regun --help`."""
-    out, errors = Steady(sys.stdout), Steady(sys.stderr)
-    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, errors)), _told_to_end():
-        code = _answer(build_parser().parse_args(argv))
+    out, errors = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, errors)), _sigterm_as_interrupt():
+        code = _run_command(build_parser().parse_args(argv))
         out.flush()  # so that a reader who is gone shows here, not when Python ends
         if out.fault is not None and code == 0:
-            complain(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
+            print_error(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
             code = CRASHED
     return code
 
@@ -55,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def _told_to_end() -> Generator[None]:
+def _sigterm_as_interrupt() -> Generator[None]:
     """SIGTERM, by which containers and schedulers end a program, is heard as Ctrl-C is: worker processes end too."""
     deaf = threading.current_thread() is not threading.main_thread()
     if deaf or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -68,7 +75,7 @@ def _told_to_end() -> Generator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _answer(args: argparse.Namespace) -> int:
+def _run_command(args: argparse.Namespace) -> int:
     """The command's own exit code, or that of what it raised."""
     module, _, function = args.run.partition(":")
     try:
@@ -76,22 +83,22 @@ def _answer(args: argparse.Namespace) -> int:
     except BaseException as fault:  # sys.exit too: in code of the user's it is no way to succeed
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
-        code, said = _explained(fault)
-        complain(said)
+        code, said = _explain(fault)
+        print_error(said)
         return code
 
 
-def _explained(fault: BaseException) -> tuple[int, str]:
+def _explain(fault: BaseException) -> tuple[int, str]:
     """The exit code of an error, and what to say."""
     if isinstance(fault, SettingsError) and len(fault.problems) > 1:
         listed = (f"  - {problem}" for problem in fault.problems)
-        return WRONG, "\n".join([f"{len(fault.problems)} settings are wrong:", *listed])
+        return BAD_INPUT, "\n".join([f"{len(fault.problems)} settings are wrong:", *listed])
     if isinstance(fault, RegunError):
-        return WRONG, str(fault)
+        return BAD_INPUT, str(fault)
     if isinstance(fault, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; what was finished is kept. Run the same command again to go on."
     if _out_of_memory(fault):
-        return WRONG, (
+        return BAD_INPUT, (
             "there is not enough memory; what was finished is kept. End other programs, or ask for less at a time "
             "(fewer examples, workers or references, smaller batches), and run the same command again to go on."
         )

@@ -1,4 +1,4 @@
-"""Arguments that several commands share; imports nothing heavy so that `regun --help` is quick."""
+"""Arguments that several commands share; imports nothing heavy, so that `regun --help` is quick."""
 
 import argparse
 import math
@@ -12,26 +12,28 @@ from regun.settings import LIMIT, shown
 
 Commands = Any  # argparse keeps the type of its sub-parsers to itself
 
-FAILED, WRONG, CRASHED, UNTOLD, INTERRUPTED = 1, 2, 3, 4, 130
+FAILED, BAD_INPUT, CRASHED, INCONCLUSIVE, INTERRUPTED = 1, 2, 3, 4, 130
 EXIT_CODES = {
     0: "done; a request was accepted",
-    FAILED: "a check failed, a request was rejected, or a study is not whole",
-    WRONG: "bad input, or surroundings that you can put right: one sentence says what",
-    CRASHED: "an unexpected error; --traceback, or REGUN_TRACEBACK=1, shows where",
-    UNTOLD: "nobody can tell whether a request has worked: the tests had no power; its model was not taken",
+    FAILED: "a check failed, a request was rejected, or a study is incomplete",
+    BAD_INPUT: "bad input, or an environment that you can fix; the message says what to do",
+    CRASHED: "an unexpected error; --traceback or REGUN_TRACEBACK=1 shows where",
+    INCONCLUSIVE: "a request is inconclusive: the tests had no power; its model was not accepted",
     INTERRUPTED: "interrupted; what was finished is kept",
 }
 
-REQUESTS = (
+BUDGET = "--budget steps=N|samples=N"
+FOLDER = "(default STORE/studies/NAME)"
+FORGET = (
     "0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
-    "ids:FILE (one id a line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 (50 examples like "
-    "number 17), cluster:1/8 (the largest of 8 clusters), subclass:3/2/4 (of class 3 the second largest of 4)"
+    "ids:FILE (one id per line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 (50 examples like "
+    "example 17), cluster:1/8 (the largest of 8 clusters), subclass:3/2/4 (the second largest of 4 in class 3)"
 )
-"""How examples to forget can be named."""
+"""How to write a forget set."""
 
 
 def command(commands: Commands, name: str, help: str, run: str, example: str) -> argparse.ArgumentParser:
-    """A command that `regun.cli` runs as `module:function`; its help ends in a real command."""
+    """Add a command that `regun.cli` runs as `module:function`; its help ends with an example."""
     parser = commands.add_parser(
         name,
         help=help,
@@ -40,7 +42,7 @@ def command(commands: Commands, name: str, help: str, run: str, example: str) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
-    # no default, so that a command below another does not take back what was said above
+    # no default: a subcommand must not overwrite the option of its parent
     parser.add_argument(
         "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
     )
@@ -48,7 +50,7 @@ def command(commands: Commands, name: str, help: str, run: str, example: str) ->
 
 
 def whole(low: int = 1 - LIMIT, high: int = LIMIT - 1) -> Callable[[str], int]:
-    """The type of an argument that is a whole number within bounds."""
+    """Return the argparse type of a whole number within bounds."""
 
     def read(text: str) -> int:
         number = int(text) if re.fullmatch("[+-]?[0-9]{1,19}", text) else LIMIT
@@ -59,15 +61,15 @@ def whole(low: int = 1 - LIMIT, high: int = LIMIT - 1) -> Callable[[str], int]:
     return read
 
 
-def said(text: str) -> str:
-    """The type of an argument that must not be empty: `--received "$UNSET"` must not pass for no `--received`."""
+def non_empty(text: str) -> str:
+    """Parse text that must not be empty: `--received "$UNSET"` must not count as no `--received`."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("there is nothing in it; give a text, or leave it out")
+        raise argparse.ArgumentTypeError("it is empty; give a text, or leave the option out")
     return text
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
-    """The type of an argument that is a number within bounds."""
+    """Return the argparse type of a number within bounds."""
 
     def read(text: str) -> float:
         try:
@@ -82,7 +84,7 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
 
 
 def add_options(parser: argparse.ArgumentParser, options: Mapping[str, str], *, required: bool = False) -> None:
-    """Options with their help: `--out DIR` takes a text, `--all` stands for itself."""
+    """Add options with their help: `--out DIR` takes a text, `--all` is a flag."""
     for usage, help in options.items():
         name, _, metavar = usage.partition(" ")
         if metavar:
@@ -94,13 +96,13 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, str], *, 
 def add_number(
     parser: argparse.ArgumentParser, usage: str, kind: Callable[[str], float], default: float | None, help: str
 ) -> None:
-    """An option that takes a number: `--trials N`."""
+    """Add an option that takes a number: `--trials N`."""
     name, _, metavar = usage.partition(" ")
     parser.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:
-    """Data, model, recipe and split; none has a default here, so that what was said can be told from what was not."""
+    """Add data, model, recipe and split; without defaults, so that an option that was not given is None."""
     add_options(parser, {"--data NAME[,KEY=VALUE...]": "data set (see `regun data`); default digits"})
     add_data_dir(parser)
     add_options(
@@ -108,12 +110,12 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
         {
             "--model NAME[,KEY=VALUE...]": "model (see `regun models`); default by data set",
             "--recipe NAME[,KEY=VALUE...]": "recipe (see `regun recipes`); default by model",
-            "--augment NAME": "input pipeline: none, resnet, swin, ...; default by model and data",
+            "--pipeline NAME": "input pipeline: none, resnet, swin, ...; default by model and data",
         },
     )
     add_number(parser, "--split-seed N", whole(), None, "seed of the held-out, validation and forget draws (default 0)")
-    add_number(parser, "--heldout SHARE", float, None, "share of the data kept unseen, for reference (default 0.1)")
-    add_number(parser, "--val SHARE", float, None, "share of the rest for validation (default 0.1)")
+    add_number(parser, "--heldout FRACTION", float, None, "fraction of the data never trained on (default 0.1)")
+    add_number(parser, "--val FRACTION", float, None, "fraction of the rest for validation (default 0.1)")
     add_options(parser, {"--stratified": "draw held-out and validation examples class by class"})
 
 
@@ -121,18 +123,22 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        default=_usual_data(),
+        default=_default_data(),
         help="folder of the data sets (or $REGUN_DATA)",
     )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Where and how to run, and how to report."""
+    """Add where and how to run, and how to report."""
     add_store_option(parser)
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1 (default auto)")
     add_number(parser, "--threads N", whole(), None, "threads for tensor arithmetic (default: all cores)")
     add_number(
-        parser, "--snapshot-seconds S", float, 20.0, "seconds between the snapshots a killed run goes on from (20)"
+        parser,
+        "--snapshot-seconds S",
+        float,
+        20.0,
+        "seconds between snapshots of a run (default 20)",
     )
     add_json(parser)
     add_quiet(parser)
@@ -146,24 +152,24 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     add_options(parser, {"--quiet": "no progress"})
 
 
-def same_place(args: argparse.Namespace) -> str:
-    """The options with which a further command finds store and data where this one did, to be added to it."""
-    given = (("--store", args.store, _usual_store()), ("--data-dir", args.data_dir, _usual_data()))
-    return "".join(f" {option} {shlex.quote(value)}" for option, value, usual in given if value != usual)
+def location_options(args: argparse.Namespace) -> str:
+    """Return the options with which another command finds the same store and data."""
+    options = (("--store", args.store, _default_store()), ("--data-dir", args.data_dir, _default_data()))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value, usual in options if value != usual)
 
 
-def _usual_store() -> str:
+def _default_store() -> str:
     return os.environ.get("REGUN_STORE", "regun-store")
 
 
-def _usual_data() -> str | None:
+def _default_data() -> str | None:
     return os.environ.get("REGUN_DATA")
 
 
 def add_store_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
-        default=_usual_store(),
+        default=_default_store(),
         metavar="DIR",
         help="where models and results are kept (or $REGUN_STORE; default ./regun-store)",
     )
@@ -172,3 +178,27 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
 def _bounds(low: float, high: float) -> str:
     lowest = "" if low <= 1 - LIMIT else f" from {low:,}"
     return lowest + ("" if high >= LIMIT - 1 else f" up to {high:,}" if not lowest else f" to {high:,}")
+
+
+def add_chosen_study(parser: argparse.ArgumentParser) -> None:
+    """Add a study or a part of it, and where it runs; --out becomes `folder` or `file`."""
+    add_study_name(parser)
+    add_options(
+        parser,
+        {"--seeds LIST": "only these seeds, as in 0,1", "--forget LIST": "only these forget sets, as in 0.01,0.1"},
+    )
+    add_data_dir(parser)
+    add_machine(parser)
+    parser.set_defaults(folder=None, file=None)
+
+
+def add_study_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", help="a built-in study (see `regun study list`) or FILE.toml")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add how a study is executed."""
+    engine = "where tasks run: local (default), ray (a cluster on this machine), or ray:ADDRESS (an existing cluster)"
+    parser.add_argument("--engine", default="local", metavar="local|ray[:ADDRESS]", help=engine)
+    add_number(parser, "--workers N", int, None, "tasks at a time, each with its share of threads (default 1)")
+    add_options(parser, {"--track NAMES": "also log to: tensorboard, mlflow, wandb (separated by commas)"})

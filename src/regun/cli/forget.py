@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.arguments import FAILED, UNTOLD, Commands, add_data_dir, add_machine, command, said, whole
+from regun.cli.arguments import FAILED, INCONCLUSIVE, Commands, add_data_dir, add_machine, command, non_empty, whole
 from regun.errors import SettingsError
 from regun.render.numbers import fixed, interval, many
 from regun.render.tables import plain, table
@@ -74,9 +74,9 @@ def add_forget(commands: Commands) -> None:
         ("due", "the day it is due, where the file does not say; default: a month after it was received"),
     ):
         day = "DAY" if name in ("received", "due") else "TEXT"
-        parser.add_argument(f"--{name}", type=said, metavar=day, help=help)
+        parser.add_argument(f"--{name}", type=non_empty, metavar=day, help=help)
     parser.add_argument(
-        "--role", type=said, metavar="TEXT", help="who is responsible, for the receipt; default: the project's"
+        "--role", type=non_empty, metavar="TEXT", help="who is responsible, for the receipt; default: the project's"
     )
     parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
     parser.add_argument(
@@ -90,7 +90,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", metavar="FILE.py:FUNCTION", help="function that returns a regun.Project")
     parser.add_argument("--base", metavar="KEY", help="instead: a model of the store; ids are training indices")
     add_data_dir(parser)
-    parser.add_argument("--augment", metavar="NAME", help="with --base: input pipeline")
+    parser.add_argument("--pipeline", metavar="NAME", help="with --base: input pipeline")
     parser.add_argument("--salt", metavar="FILE", help="ids are written as hashes under this secret (>= 16 bytes)")
     parser.add_argument("--model", metavar="FILE.py:FUNCTION", help="with --base: your own model code, if it has some")
     settled = dict.fromkeys(("data", "recipe", "split_seed", "heldout", "val", "stratified"))
@@ -99,7 +99,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from regun.cli.options import Problems, use_threads
-    from regun.cli.terminal import Display, emit, heard
+    from regun.cli.terminal import Display, emit, show_notes
     from regun.deletion import check_unknown, forget, prepare, read_request_file
 
     problems = Problems()
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, request)
         check_unknown(plan, request)
         return 0
-    with heard(display):
+    with show_notes(display):
         done = forget(
             project,
             request,
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         )
     display.close()
     emit(_json(done)) if args.json else _print(done)
-    return 0 if done.accepted else FAILED if done.status == "rejected" else UNTOLD
+    return 0 if done.accepted else FAILED if done.status == "rejected" else INCONCLUSIVE
 
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":

@@ -1,19 +1,36 @@
 """`regun data`, `regun models`, `regun recipes`, `regun methods`: what there is, and every setting with its meaning."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from regun.cli.arguments import Commands, add_json, command
 from regun.cli.terminal import emit
-from regun.data.registry import DataSettings, data_help
-from regun.methods import Choice, Method, Range, get_method, method_names
-from regun.models import models_help
 from regun.render.tables import table
 from regun.settings import Settings, to_json
-from regun.training.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from regun.methods import Choice, Method, Range
+
+
+def add_lists(commands: Commands) -> None:
+    for name, help in (
+        ("data", "list the data sets and their settings"),
+        ("models", "list the models and their settings"),
+        ("recipes", "list the training recipes and their settings"),
+    ):
+        add_json(command(commands, name, help, f"lists:{name}", f"regun {name}"))
+    help = "list the unlearning methods, or one with its settings and ranges"
+    parser = command(commands, "methods", help, "lists:methods", "regun methods regun")
+    parser.add_argument("name", nargs="?", help="a method, to see all of it")
+    add_json(parser)
 
 
 def data(args: argparse.Namespace) -> int:
+    from regun.data.registry import DataSettings, data_help
+
     if args.json:
         emit({"data": data_help(), "settings": _settings(DataSettings)})
         return 0
@@ -23,6 +40,8 @@ def data(args: argparse.Namespace) -> int:
 
 
 def models(args: argparse.Namespace) -> int:
+    from regun.models import models_help
+
     if args.json:
         emit([dataclasses.asdict(entry) for entry in models_help()])
         return 0
@@ -37,6 +56,8 @@ def models(args: argparse.Namespace) -> int:
 
 
 def recipes(args: argparse.Namespace) -> int:
+    from regun.training.recipes import RECIPES, Recipe
+
     if args.json:
         emit({"recipes": {name: to_json(r) for name, r in RECIPES.items()}, "settings": _settings(Recipe)})
         return 0
@@ -49,6 +70,8 @@ def recipes(args: argparse.Namespace) -> int:
 
 
 def methods(args: argparse.Namespace) -> int:
+    from regun.methods import get_method, method_names
+
     found = [get_method(name) for name in ([args.name] if args.name else method_names())]
     if args.json:
         emit([_method_json(method) for method in found])
@@ -93,6 +116,8 @@ def _needs(method: Method) -> str:
 
 
 def _range(values: Choice | Range) -> str:
+    from regun.methods import Choice
+
     if isinstance(values, Choice):
         return "{" + ", ".join(map(str, values.values)) + "}"
     return f"[{values.low:g}, {values.high:g}]" + (" log" if values.log else "")

@@ -1,4 +1,4 @@
-"""From arguments to objects, every mistake collected before anything is reported."""
+"""From arguments to objects; all problems are collected before any is reported."""
 
 import argparse
 import os
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 MOST_THREADS = 1024
 SETTLED = ("data", "model", "recipe", "split_seed", "heldout", "val", "stratified")
-"""Options that a model of the store settles itself."""
+"""Options that a stored model already determines."""
 
 
 class Problems:
-    """Collects mistakes so that a user sees them all at once."""
+    """Collects problems so that a user sees them all at once."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -62,42 +62,42 @@ class Problems:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a command works, and where it shows how far it is."""
+class RunContext:
+    """Store, device and progress display of a command."""
 
     store: Store
     device: torch.device
     display: Display
 
 
-def open_place(args: argparse.Namespace, title: str, problems: Problems) -> Place | None:
-    """The place that --store, --device, --threads and --quiet name; None where there is no such store."""
+def open_run_context(args: argparse.Namespace, title: str, problems: Problems) -> RunContext | None:
+    """Return the context of --store, --device, --threads and --quiet; None if there is no such store."""
     store = problems.attempt(lambda: open_store(args))
     device = problems.attempt(lambda: read_device(args.device))
     problems.attempt(lambda: use_threads(args.threads))
-    # a wrong device is a problem, but no reason not to look for models and find more problems
-    return Place(store, device or read_device("cpu"), Display(title, args.quiet)) if store else None
+    # a wrong device is reported with the others; the store is opened so that all problems are found at once
+    return RunContext(store, device or read_device("cpu"), Display(title, args.quiet)) if store else None
 
 
 def open_store(args: argparse.Namespace) -> Store:
-    """The store of --store; it may run the code that the command line names, and damage in it is told once."""
-    told: set[str] = set()
+    """Return the store of --store; it may run the code that the command line names. Damage is reported once."""
+    reported: set[str] = set()
 
-    def tell(problem: str) -> None:
-        if problem not in told:
-            told.add(problem)
+    def report(problem: str) -> None:
+        if problem not in reported:
+            reported.add(problem)
             print(f"regun: left out: {problem}", file=sys.stderr, flush=True)
 
-    said = [getattr(args, name, None) or "" for name in ("model", "data", "method", "target")]
-    named = [text.partition(",")[0].partition("@")[0].strip() for text in said]
-    trusted = tuple(name for name in named if is_code(name))
-    wanted = getattr(args, "base", None) or getattr(args, "target", None)
-    opened = Store.existing if wanted and not Path(wanted).suffix else Store  # a key is looked for where a store is
-    return opened(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=tell)
+    texts = [getattr(args, name, None) or "" for name in ("model", "data", "method", "target")]
+    names = [text.partition(",")[0].partition("@")[0].strip() for text in texts]
+    trusted = tuple(name for name in names if is_code(name))
+    key = getattr(args, "base", None) or getattr(args, "target", None)
+    opened = Store.existing if key and not Path(key).suffix else Store  # a key needs an existing store
+    return opened(args.store, snapshot_seconds=args.snapshot_seconds, trusted=trusted, on_damage=report)
 
 
 def read_setup(args: argparse.Namespace) -> Setup:
-    """Data, model, recipe and input pipeline."""
+    """Return data, model, recipe, input pipeline and split of the arguments."""
     problems = Problems()
     data = problems.attempt(lambda: read_data("digits" if args.data is None else args.data, args.data_dir))
     named = problems.attempt(lambda: parse_spec(args.model)) if args.model else None
@@ -105,7 +105,7 @@ def read_setup(args: argparse.Namespace) -> Setup:
     model = problems.attempt(lambda: checked_model(name, named[1] if named else {}))
     recipe = problems.attempt(lambda: read_recipe(args.recipe or default_recipe(name)))
     data_name = data.name if data else "folder"
-    chosen = args.augment or default_pipeline(name, data_name)
+    chosen = args.pipeline or default_pipeline(name, data_name)
     problems.attempt(lambda: pipeline(chosen, data_name))
     split = {"heldout": args.heldout, "val": args.val}
     problems.found += [
@@ -115,118 +115,126 @@ def read_setup(args: argparse.Namespace) -> Setup:
     ]
     if data is None or model is None or recipe is None or problems.found:
         raise SettingsError(problems.found)
-    given = {part: value for part, value in split.items() if value is not None}
-    split_seed, stratified = args.split_seed or 0, args.stratified
+    fractions = {part: value for part, value in split.items() if value is not None}
     return Setup(
-        data=data, model=model, recipe=recipe, pipeline=chosen, split_seed=split_seed, stratified=stratified, **given
+        data=data,
+        model=model,
+        recipe=recipe,
+        pipeline=chosen,
+        split_seed=args.split_seed or 0,
+        stratified=args.stratified,
+        **fractions,
     )
 
 
 def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
-    """What a model of the store is about; --data-dir and --augment may differ, and code must be named to be run."""
+    """Return the setup of a stored model; --data-dir and --pipeline may differ, and code must be named to run."""
     with reading(artifact):
         of_code = {"model": artifact.inputs["model"]["name"], "data": artifact.info["data_name"]}
         settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
-        said = sorted(name for name in settled if getattr(args, name) not in (None, False))
-        if not said:
-            return Setup.of(artifact, data_dir=args.data_dir, pipeline=args.augment)
-    flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
-    raise SettingsError([f"{flags}: the model {artifact.key[:12]} of the store settles this itself; leave it out."])
+        conflicting = sorted(name for name in settled if getattr(args, name) not in (None, False))
+        if not conflicting:
+            return Setup.of(artifact, data_dir=args.data_dir, pipeline=args.pipeline)
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in conflicting)
+    raise SettingsError([f"{flags}: the stored model {artifact.key[:12]} determines this; leave it out."])
 
 
 @dataclass(frozen=True)
 class Start:
-    """What unlearning starts from, checked but not yet loaded; `base` is None where --base is a file of weights."""
+    """What unlearning starts from, checked but not loaded; `base` is None if --base is a file of weights."""
 
-    place: Place
+    context: RunContext
     base: Artifact | None
     setup: Setup
-    request: ForgetSpec
+    forget: ForgetSpec
     budget: Budget | None
     teacher: Artifact | None
 
     def load(self, file: str) -> tuple[Artifact, Data, Splits]:
-        """The base, which may come from `file`, the data, and who forgets and retains what."""
-        setup, store = self.setup, self.place.store
-        data, kept = load(setup, self.place.display)
-        base = self.base or import_model(Path(file), data, kept.base, setup.model, store, about=setup.about())
-        return base, data, splits_of(self.request, base, setup, data, kept, self.place)
+        """Return the base, which may come from `file`, the data and the splits."""
+        setup, store = self.setup, self.context.store
+        data, reserved = load(setup, self.context.display)
+        base = self.base or import_model(Path(file), data, reserved.base, setup.model, store, about=setup.about())
+        return base, data, splits_of(self.forget, base, setup, data, reserved, self.context)
 
 
 def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Start | None:
-    """What --base, --forget, --budget, --teacher and the place's arguments name; None where there is no such base."""
-    place = open_place(args, title, problems)
-    origin = problems.attempt(lambda: _origin(args, place.store)) if place else None
-    request = problems.attempt(lambda: ForgetSpec.parse(args.forget))
+    """Return what --base, --forget, --budget and --teacher name; None if there is no such base."""
+    context = open_run_context(args, title, problems)
+    origin = problems.attempt(lambda: _origin(args, context.store)) if context else None
+    forget = problems.attempt(lambda: ForgetSpec.parse(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
-    teacher = problems.attempt(lambda: place.store.find(args.teacher, "model")) if place and args.teacher else None
-    if place is None or origin is None:
+    teacher = problems.attempt(lambda: context.store.find(args.teacher, "model")) if context and args.teacher else None
+    if context is None or origin is None:
         return None
     return Start(
-        place, *origin, request or ForgetSpec.parse("0.1"), budget, teacher
-    )  # with a problem nothing will start
+        context, *origin, forget or ForgetSpec.parse("0.1"), budget, teacher
+    )  # problems stop the command anyway
 
 
 def _origin(args: argparse.Namespace, store: Store) -> tuple[Artifact | None, Setup]:
-    """A model of the store with the setup it was trained with, or none and what else is said."""
+    """Return a stored model and its setup, or None and the setup of the arguments."""
     if args.base.endswith(".safetensors"):
         return None, read_setup(args)
-    found = find_base(args.base, store)
-    return found, setup_of(found, args)
+    base = find_base(args.base, store)
+    return base, setup_of(base, args)
 
 
 def find_base(text: str, store: Store) -> Artifact:
-    """A trained model of the store."""
-    if os.path.isfile(text):  # unlike Path, it takes a text that can be no name for none
+    """Return a trained model of the store."""
+    if os.path.isfile(text):
         raise RegunError(
             f"--base is the file {text}; only .safetensors files are read, because pickled weights can run code. "
             f"Save them with safetensors.torch.save_file."
         )
-    found = store.find(text, "model")
-    if "trained_on" not in found.inputs:
+    base = store.find(text, "model")
+    if "trained_on" not in base.inputs:
         raise RegunError(
-            f"{found.key[:12]} is itself an unlearned model; give the model it came from "
-            f"({str(found.info['base'])[:12]}) and name all that is to be forgotten in one request."
+            f"{base.key[:12]} is itself an unlearned model; give the model it came from "
+            f"({str(base.info['base'])[:12]}) and name everything to forget at once."
         )
-    return found
+    return base
 
 
 def retrained_models(
-    args: argparse.Namespace, base: Artifact | None, splits: Splits, store: Store, target: Artifact | None = None
+    keys: str | None, base: Artifact | None, splits: Splits, store: Store, target: Artifact | None = None
 ) -> tuple[Artifact | None, tuple[Artifact, ...]]:
-    """Retrain and the references: those named, or those of the store that were trained like the base on the retain set.
+    """Return Retrain and the references: those of `--retrained`, or those that `find_retrained` finds in the store.
 
-    The `target`, which they are to judge, is none of them.
+    The audited `target` is never one of them.
     """
-    found = find_retrained(store, base, splits.retain) if base is not None else []
-    others = [model for model in found if target is None or model.key != target.key]
-    retrain = store.find(args.retrain, "model") if args.retrain else next(iter(others), None)
-    if args.references:
-        others = [store.find(key, "model") for key in args.references.split(",")]
-    known = {model.key for model in (target, retrain) if model is not None}
-    return retrain, tuple(model for model in others if model.key not in known)
+    if keys == "none":
+        return None, ()
+    if keys:
+        models = [store.find(key, "model") for key in keys.split(",")]
+    else:
+        models = find_retrained(store, base, splits.retain) if base is not None else []
+    models = [model for model in models if target is None or model.key != target.key]
+    return next(iter(models), None), tuple(models[1:])
 
 
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
-    """The setup's data and what is set aside of them, with progress."""
-    found = setup.load(display.counter("reading images"))
+    """Return the setup's data and the examples set aside, with progress."""
+    loaded = setup.load(display.counter("reading images"))
     display.close()
-    return found
+    return loaded
 
 
 def splits_of(
-    asked: ForgetSpec, base: Artifact | None, setup: Setup, data: Data, kept: Reserve, place: Place
+    spec: ForgetSpec, base: Artifact | None, setup: Setup, data: Data, reserved: Reserve, context: RunContext
 ) -> Splits:
-    """The splits of a request; models that must answer it first are found in the store, or trained."""
+    """Return the splits of a forget set; models that it needs come from the store or are trained now."""
     if base is not None and "recipe" not in base.inputs:
-        by: Training | Artifact = base
+        ranked_by: Training | Artifact = base
     elif base is not None:
-        by = Training.of(base, data, trained_on=kept.base, seed=setup.split_seed)
+        ranked_by = Training.of(base, data, trained_on=reserved.base, seed=setup.split_seed)
     else:
-        by = Training(data=data, trained_on=kept.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed)
-    watch = place.display.watch()
-    request = resolve(asked, by, data, kept, place.store, place.device, about=setup.about(), watch=watch)
-    return make_splits(data.train.labels, request, kept)
+        ranked_by = Training(
+            data=data, trained_on=reserved.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed
+        )
+    watch = context.display.watch()
+    resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=watch)
+    return make_splits(data.train.labels, resolved, reserved)
 
 
 def read_device(text: str) -> torch.device:

@@ -1,27 +1,32 @@
 """`regun study plan`."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regun.cli.options import use_threads
 from regun.cli.terminal import emit
-from regun.cli.workshop import chosen, open_context
-from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError
-from regun.experiments.study.estimate import Speed, measured_speed, remembered_speed, seconds_left, speed_here
-from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
-from regun.experiments.study.spec import Study
-from regun.experiments.study.tasks import Unlearn
-from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration
 from regun.render.tables import table
 from regun.settings import parse_spec
 
+if TYPE_CHECKING:
+    from regun.experiments.study.estimate import Speed
+    from regun.experiments.study.plan import StudyPlan
+    from regun.experiments.study.spec import Study
+    from regun.forget_spec import ForgetSpec
+
 
 def run(args: argparse.Namespace) -> int:
     """What a study takes, before anything runs; without its data as well, if it forgets fractions of a known set."""
-    study = chosen(args)
+
+    from regun.cli.options import use_threads
+    from regun.cli.study_runs import open_context, selected_study
+    from regun.experiments.study.estimate import measured_speed, remembered_speed, speed_here
+
+    study = selected_study(args)
     opened = open_context(args, study) if _data_are_here(args, study) else None
     found = opened.plan if opened else _plan_without_data(study)
     done = {task.id for task in found.tasks.values() if opened.done(task)} if opened else set[str]()
@@ -36,11 +41,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _data_are_here(args: argparse.Namespace, study: Study) -> bool:
+    from regun.data.registry import takes_root
+
     return bool(args.data_dir) or not takes_root(parse_spec(study.data)[0], study.folder)
 
 
 def _plan_without_data(study: Study) -> StudyPlan:
     """The plan on the complete data set, which is not here: its size is all that random requests depend on."""
+
+    from regun.data.registry import data_set
+    from regun.experiments.study.plan import labels_of_size, plan_study
+
     name, values = parse_spec(study.data)
     others = [text for text, spec in study.requests.items() if not _size_decides(spec)]
     sizes = data_set(name).sizes
@@ -56,6 +67,8 @@ def _size_decides(spec: ForgetSpec) -> bool:
 
 
 def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: bool) -> dict[str, Any]:
+    from regun.experiments.study.estimate import seconds_left
+
     study = found.study
     counts, made = found.counts(), dict.fromkeys(found.counts(), 0)
     for task_id in done:
@@ -75,6 +88,8 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
 
 
 def _steps(found: StudyPlan, name: str, forget: str) -> int | None:
+    from regun.experiments.study.tasks import Unlearn
+
     task = next(task for task in found.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
     return task.work.steps if task.work else None
 

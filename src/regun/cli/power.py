@@ -1,23 +1,30 @@
 """`regun study power`."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regun.cli.terminal import emit
-from regun.cli.workshop import carried_out, chosen, folder_of, open_context, print_failed
-from regun.experiments.study.collect import collect
-from regun.experiments.study.power import Power, powers, retrained_only
-from regun.experiments.study.results import Results
 from regun.render.numbers import fixed
 from regun.render.tables import table
+
+if TYPE_CHECKING:
+    from regun.experiments.study.power import Power
+    from regun.experiments.study.results import Results
 
 
 def run(args: argparse.Namespace) -> int:
     """Base, Retrain and references of a study, and whether methods can be told apart by them."""
-    opened = open_context(args, retrained_only(chosen(args)))
-    summary = carried_out(args, opened, folder_of(args, opened))
+
+    from regun.cli.study_runs import folder_of, open_context, run_study, selected_study
+    from regun.experiments.study.collect import collect
+    from regun.experiments.study.power import powers, retrained_only
+
+    opened = open_context(args, retrained_only(selected_study(args)))
+    summary = run_study(args, opened, folder_of(args, opened))
     results = collect(opened, summary.failed)
     found = powers(results)
     emit(_json(results, found, summary.failed)) if args.json else _print(results, found, summary.failed)
@@ -38,6 +45,8 @@ def _json(results: Results, found: Sequence[Power], failed: dict[str, str]) -> d
 
 
 def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> None:
+    from regun.cli.study_runs import print_failed
+
     head = ["number", "seed", "base to Retrain", "floor mean", "floor largest", "ratio"]
     for block in results.blocks:
         mine = [power for power in found if power.forget == block.forget]

@@ -1,16 +1,42 @@
 """`regun store list|show|verify|gc`."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 
-from regun.artifacts import Store
-from regun.cli.arguments import FAILED
+from regun.cli.arguments import FAILED, Commands, add_json, add_number, add_options, add_store_option, command, number
 from regun.cli.terminal import emit
 from regun.render.numbers import many
 from regun.render.tables import plain, table
 
 
+def add_store(commands: Commands) -> None:
+    parser = command(
+        commands, "store", "look into the store, check it, clean it up", "store:list_all", "regun store verify"
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = "list what it holds, a line each; exit code 1 if some of it is damaged"
+    listed = command(actions, "list", listing, "store:list_all", "regun store list --json")
+    manifest = "show what is known of one entry: its manifest"
+    shown = command(actions, "show", manifest, "store:show", "regun store show 3f2a")
+    shown.add_argument("key", help="the key, or enough of its first digits")
+    verify = "read everything and name what is damaged; exit code 1 if something is"
+    verified = command(actions, "verify", verify, "store:verify", "regun store verify --store ~/models")
+    add_options(verified, {"--quick": "look at manifests and sizes only, not at every byte"})
+    collect = "remove temporary files and snapshots of finished runs"
+    collected = command(actions, "gc", collect, "store:gc", "regun store gc --dry-run")
+    add_options(collected, {"--dry-run": "only say what would be removed"})
+    partial = "also drop snapshots of unfinished runs older than D days"
+    add_number(collected, "--partial-days D", number(low=0), None, partial)
+    for action in (listed, shown, verified, collected):
+        add_store_option(action)
+        add_json(action)
+
+
 def list_all(args: argparse.Namespace) -> int:
+    from regun.artifacts import Store
+
     damaged: list[str] = []
     artifacts = Store.existing(args.store, on_damage=damaged.append).artifacts()
     if args.json:
@@ -30,11 +56,15 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
+    from regun.artifacts import Store
+
     emit(dict(Store.existing(args.store).find(args.key).manifest))
     return 0
 
 
 def verify(args: argparse.Namespace) -> int:
+    from regun.artifacts import Store
+
     findings = Store.existing(args.store).verify(quick=args.quick)
     if args.json:
         emit({"checked": findings.checked, "problems": findings.problems})
@@ -46,6 +76,8 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def gc(args: argparse.Namespace) -> int:
+    from regun.artifacts import Store
+
     findings = Store.existing(args.store).gc(dry_run=args.dry_run, partial_days=args.partial_days)
     if args.json:
         emit({"removed": findings.removed, "freed": findings.freed, "problems": findings.problems})

@@ -1,23 +1,102 @@
 """`regun study list|show|run|table|report`."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from importlib import resources
 from pathlib import Path
 
-from regun.artifacts import Store
+from regun.cli.arguments import (
+    FOLDER,
+    Commands,
+    add_chosen_study,
+    add_engine,
+    add_json,
+    add_options,
+    add_study_name,
+    command,
+)
 from regun.cli.terminal import emit, write
-from regun.cli.workshop import carried_out, chosen, finish, folder_of, open_context, shown_with
-from regun.experiments.report.formats import render
-from regun.experiments.study import builtin_names, read_study
-from regun.experiments.study.collect import collect
-from regun.experiments.study.paper import paper_numbers
-from regun.experiments.study.resolved import as_comments, resolved, without_comments
 from regun.render.tables import table
+
+
+def add_study(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "study",
+        help="whole grids: plan, run, tables, report",
+        description="Whole grids of models, methods, forget sets and seeds: the paper's, and your own.",
+        epilog="Example:\n  regun study run digits",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add_json(command(actions, "list", "list the built-in studies", "study:list_studies", "regun study list"))
+    help = "print a study's file, and what it stands for"
+    shown = command(actions, "show", help, "study:show", "regun study show digits")
+    add_study_name(shown)
+    add_json(shown)
+    help = "say what a study takes, before anything runs"
+    planned = command(actions, "plan", help, "plan:run", "regun study plan resnet18-cifar10")
+    add_chosen_study(planned)
+    add_options(planned, {"--probe": "run a few training steps to estimate the time"})
+    help = "train base, Retrain and references, and say whether methods can be told apart by them"
+    example = "regun study power resnet18-cifar10-small --data-dir ~/data --workers 2 --forget 0.1"
+    powered = command(actions, "power", help, "power:run", example)
+    add_chosen_study(powered)
+    add_engine(powered)
+    help = "make what a study lacks, then its tables and report; run it again after an interruption"
+    example = "regun study run resnet18-cifar10-small --data-dir ~/data --workers 2"
+    made = command(actions, "run", help, "study:run", example)
+    add_chosen_study(made)
+    add_engine(made)
+    made.add_argument("--out", dest="folder", metavar="DIR", help=f"where tables, report and metrics go {FOLDER}")
+    _add_table(actions)
+    help = "write the HTML report of what has been made"
+    reported = command(actions, "report", help, "study:report", "regun study report digits")
+    add_chosen_study(reported)
+    reported.add_argument(
+        "--out", dest="file", metavar="FILE", help="the page (default STORE/studies/NAME/report.html)"
+    )
+
+
+def _add_table(actions: Commands) -> None:
+    help = "print the table of what has been made"
+    tabled = command(actions, "table", help, "study:show_table", "regun study table digits --wide")
+    add_chosen_study(tabled)
+    tabled.add_argument(
+        "--format",
+        default="terminal",
+        metavar="NAME",
+        help="terminal (default), markdown, latex, latex-document, csv, json",
+    )
+    add_options(
+        tabled,
+        {
+            "--wide": "all of the paper's columns",
+            "--columns NAMES": "these numbers and no others, by name, separated by commas (docs/metrics.md)",
+        },
+    )
+    tabled.add_argument(
+        "--layout",
+        default="requests",
+        metavar="NAME",
+        help="requests (a table for each; default), or fractions (the requests side by side)",
+    )
+    add_options(
+        tabled,
+        {
+            "--paper": "put the paper's numbers beside ours",
+            "--as-study NAME": "with --paper: the built-in study to compare with",
+        },
+    )
+    tabled.add_argument("--out", dest="file", metavar="FILE", help="write to a file")
 
 
 def list_studies(args: argparse.Namespace) -> int:
     """The built-in studies."""
+
+    from regun.experiments.study import builtin_names, read_study
+
     found = {name: read_study(name) for name in builtin_names()}
     if args.json:
         emit({name: study.to_json() for name, study in found.items()})
@@ -39,6 +118,10 @@ def list_studies(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """A study's file as it is, and as comments what it stands for."""
+
+    from regun.experiments.study import builtin_names, read_study
+    from regun.experiments.study.resolved import as_comments, resolved, without_comments
+
     study = read_study(args.study)
     if args.json:
         emit({**study.to_json(), "resolved": resolved(study)})
@@ -55,14 +138,24 @@ def show(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Make what is missing, then the tables and the report; the exit code is 1 unless everything is there."""
+
+    from regun.cli.study_runs import finish, folder_of, open_context, run_study
+
     opened = open_context(args)
     out = folder_of(args, opened)
-    return finish(opened, carried_out(args, opened, out), out, as_json=args.json)
+    return finish(opened, run_study(args, opened, out), out, as_json=args.json)
 
 
 def show_table(args: argparse.Namespace) -> int:
     """The table of what has been made so far."""
-    study = chosen(args)
+
+    from regun.artifacts import Store
+    from regun.cli.study_runs import open_context, selected_study
+    from regun.experiments.report.formats import render
+    from regun.experiments.study.collect import collect
+    from regun.experiments.study.paper import paper_numbers
+
+    study = selected_study(args)
     Store.existing(args.store)
     paper = paper_numbers(args.as_study or study.name) if args.paper else None
     results = collect(open_context(args, study), paper=paper)
@@ -77,12 +170,16 @@ def show_table(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """The report of what has been made so far."""
+
+    from regun.artifacts import Store
+    from regun.cli.study_runs import folder_of, open_context, report_parts
     from regun.experiments.report.page import build_report  # brings matplotlib, which no other action needs
+    from regun.experiments.study.collect import collect
 
     Store.existing(args.store)
     opened = open_context(args)
     results, out = collect(opened), folder_of(args, opened)
-    page = build_report(results, *shown_with(opened, results, out))
+    page = build_report(results, *report_parts(opened, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
     return 0

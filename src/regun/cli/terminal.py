@@ -83,7 +83,7 @@ class Display:
 
 
 @contextmanager
-def heard(display: Display) -> Generator[None]:
+def show_notes(display: Display) -> Generator[None]:
     """Inside, what a method says of its plans and findings is shown as notes."""
     handler = _Notes(display)
     ours, plans = logging.getLogger("regun"), logging.getLogger("regun.auto")
@@ -126,14 +126,14 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Say it without what a terminal would obey, and shorten what nobody would read; the advice is at the end."""
     lines = [plain(line) for line in text.split("\n")]
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:1000]} ... {line[-500:]}" for line in lines]
     print("regun: " + "\n".join(lines), file=sys.stderr, flush=True)
 
 
-class Steady:
+class SafeStream:
     """A stream that goes on when it cannot be written: what is not read is lost, and nothing else.
 
     A reader who is gone (`head`, say) is no fault; any other is kept in `fault`. Letters that the stream's encoding

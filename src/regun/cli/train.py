@@ -1,80 +1,114 @@
 """`regun train`."""
 
+from __future__ import annotations
+
 import argparse
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from regun.artifacts import Artifact
-from regun.artifacts.audits import cached_predictions
-from regun.artifacts.trainings import Training, train_model
-from regun.auditing.metrics import accuracy
-from regun.cli.arguments import WRONG
-from regun.cli.options import Place, Problems, load, open_place, read_setup, splits_of
+from regun.cli.arguments import (
+    BAD_INPUT,
+    BUDGET,
+    FORGET,
+    Commands,
+    add_machine,
+    add_number,
+    add_options,
+    add_setup,
+    command,
+    whole,
+)
 from regun.cli.terminal import emit
-from regun.data.examples import Examples
 from regun.errors import NotFiniteError
-from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration, fixed, many
 from regun.render.tables import table
-from regun.training.job import Budget
-from regun.types import Indices
+
+if TYPE_CHECKING:
+    from regun.artifacts import Artifact
+    from regun.cli.options import RunContext
+    from regun.data.examples import Examples
+    from regun.types import Indices
+
+
+def add_train(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "train",
+        "train a model on a data set, or find it in the store",
+        "train:run",
+        "regun train --data cifar10,limit=5000 --data-dir ~/data --model resnet18,width=16 --recipe resnet18-small",
+    )
+    add_setup(parser)
+    add_options(parser, {"--without FORGET": f"train without these examples, as Retrain does: {FORGET}"})
+    add_number(parser, "--seed N", whole(), 0, "training seed: initial weights, order, augmentation (default 0)")
+    add_options(parser, {BUDGET: "stop after so many steps or samples, to try a configuration"})
+    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.artifacts.setup import read_budget
+    from regun.artifacts.trainings import Training, train_model
+    from regun.cli.options import Problems, load, open_run_context, read_setup, splits_of
+    from regun.forget_spec import ForgetSpec
+
     problems = Problems()
     setup = problems.attempt(lambda: read_setup(args))
-    request = problems.attempt(lambda: ForgetSpec.parse(args.without)) if args.without else None
-    budget = problems.attempt(lambda: Budget(steps=args.max_steps)) if args.max_steps is not None else None
-    place = open_place(args, "train", problems)
+    forget = problems.attempt(lambda: ForgetSpec.parse(args.without)) if args.without else None
+    budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
+    context = open_run_context(args, "train", problems)
     problems.stop_if_any()
-    if setup is None or place is None:
-        return WRONG
-    data, kept = load(setup, place.display)
-    asked = splits_of(request, None, setup, data, kept, place).retain if request else kept.base
+    if setup is None or context is None:
+        return BAD_INPUT
+    data, reserved = load(setup, context.display)
+    trained_on = splits_of(forget, None, setup, data, reserved, context).retain if forget else reserved.base
     training = Training(
-        data=data, trained_on=asked, model=setup.model, recipe=setup.recipe, seed=args.seed, budget=budget
+        data=data, trained_on=trained_on, model=setup.model, recipe=setup.recipe, seed=args.seed, budget=budget
     )
-    store, device = place.store, place.device
-    known = store.has("model", store.key("model", training.inputs(device)))
-    about = {"role": "base" if request is None else "retrain", "without": args.without, **setup.about()}
-    artifact = train_model(training, store, device, about=about, watch=place.display.watch())
-    place.display.close()
-    parts = {"train": (data.train, training.trained_on), "val": (data.train, kept.val), "test": (data.test, None)}
-    accuracies = accuracies_of(artifact, parts, place) if budget is None else {}
-    result = _summary(artifact, known, accuracies)
+    store, device = context.store, context.device
+    stored = store.has("model", store.key("model", training.inputs(device)))
+    about = {"role": "base" if forget is None else "retrain", "without": args.without, **setup.about()}
+    artifact = train_model(training, store, device, about=about, watch=context.display.watch())
+    context.display.close()
+    parts = {"train": (data.train, training.trained_on), "val": (data.train, reserved.val), "test": (data.test, None)}
+    accuracies = accuracies_of(artifact, parts, context) if budget is None else {}
+    result = _summary(artifact, stored, accuracies)
     emit(result) if args.json else _print(result)
     return 0
 
 
 def accuracies_of(
-    model: Artifact, parts: Mapping[str, tuple[Examples, Indices | None]], place: Place
+    model: Artifact, parts: Mapping[str, tuple[Examples, Indices | None]], context: RunContext
 ) -> dict[str, float | None]:
-    """Accuracies by part (all examples where no indices are named); None where the answers are not finite."""
-    found: dict[str, float | None] = {}
+    """Return the accuracy per part (all examples if no indices are given); None where predictions are not finite."""
+
+    import numpy as np
+
+    from regun.artifacts.audits import cached_predictions
+    from regun.auditing.metrics import accuracy
+
+    accuracies: dict[str, float | None] = {}
     for name, (examples, indices) in parts.items():
         rows = np.arange(len(examples.labels)) if indices is None else indices
         if len(rows):
             try:
-                found[name] = accuracy(cached_predictions(model, examples, rows, place.store, place.device))
+                accuracies[name] = accuracy(cached_predictions(model, examples, rows, context.store, context.device))
             except NotFiniteError:
-                found[name] = None
-    return found
+                accuracies[name] = None
+    return accuracies
 
 
 def accuracy_text(value: float | None) -> str:
-    """An accuracy as a table shows it."""
+    """Return an accuracy as tables show it."""
     return fixed(math.nan if value is None else value)
 
 
-def _summary(artifact: Artifact, known: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
-    """What a trained model is, what it cost and where it lies."""
+def _summary(artifact: Artifact, stored: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
+    """Return the model's key, path, cost and accuracies."""
     return {
         "key": artifact.key,
         "path": str(artifact.path),
-        "found": known,
+        "found": stored,
         "model": artifact.inputs["model"]["name"],
         "data": artifact.info["data_name"],
         **{name: artifact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},

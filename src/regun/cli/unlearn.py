@@ -1,26 +1,88 @@
 """`regun unlearn`."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from regun.artifacts import Artifact, write_weights
-from regun.artifacts.setup import Setup, family_of
-from regun.artifacts.unlearnings import Unlearning, unlearn_model
-from regun.cli.arguments import WRONG, same_place
-from regun.cli.options import Place, Problems, read_start
-from regun.cli.terminal import emit, heard
-from regun.cli.train import accuracies_of, accuracy_text
-from regun.data.examples import Data
+from regun.cli.arguments import (
+    BAD_INPUT,
+    BUDGET,
+    FORGET,
+    Commands,
+    add_machine,
+    add_number,
+    add_options,
+    add_setup,
+    command,
+    location_options,
+    whole,
+)
+from regun.cli.terminal import emit, show_notes
 from regun.errors import RegunError
-from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, need_optuna, search, searchable
-from regun.experiments.search.settings_file import read_settings, settings_for
-from regun.methods import Method, MethodSpec
 from regun.render.numbers import duration, fixed, many, settings_text
 from regun.render.tables import table
 
+if TYPE_CHECKING:
+    from regun.artifacts import Artifact
+    from regun.artifacts.setup import Setup
+    from regun.artifacts.unlearnings import Unlearning
+    from regun.cli.options import RunContext
+    from regun.data.examples import Data
+    from regun.experiments.search import SearchResult, Space
+    from regun.methods import Method
+
+
+def add_unlearn(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "unlearn",
+        "remove the influence of training examples from a trained model",
+        "unlearn:run",
+        "regun unlearn --base 3f2a --forget 0.1 --method regun,w=0.3,lr=0.01",
+    )
+    from_file = "a safetensors file (then say --data, --model and the split)"
+    add_options(
+        parser,
+        {
+            "--base KEY|FILE": f"the trained model: its key in the store, or {from_file}",
+            "--forget FORGET": f"what to forget: {FORGET}",
+        },
+        required=True,
+    )
+    parser.add_argument(
+        "--method",
+        default="auto",
+        metavar="NAME[@PRESET][,KEY=VALUE...]",
+        help="method (see `regun methods`); default auto, which finds its settings",
+    )
+    add_options(parser, {"--settings FILE": "settings by `regun tune --out`; those named in --method win over them"})
+    tune = "try N settings and keep the best; needs unseen examples, but no retrained model"
+    add_number(parser, "--tune N", whole(high=100_000), None, tune)
+    add_options(parser, {BUDGET: "run an iterative method to exactly this budget"})
+    parser.add_argument(
+        "--keep",
+        default="last",
+        metavar="last|best[:CRITERION]",
+        help="epoch to keep: last (default), or best by val_accuracy (default), val_loss or unseen_error (errors on "
+        "forgotten examples closest to those on unseen ones)",
+    )
+    teacher = "a model that never saw the records, for the methods auto and regun,source=given"
+    add_options(parser, {"--teacher KEY": teacher})
+    add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
+    add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})
+    add_setup(parser)
+    add_machine(parser)
+
 
 def run(args: argparse.Namespace) -> int:
+    from regun.artifacts import write_weights
+    from regun.artifacts.setup import family_of
+    from regun.artifacts.unlearnings import Unlearning
+    from regun.cli.options import Problems, read_start
+    from regun.methods import MethodSpec
+
     problems = Problems()
     start = read_start(args, f"unlearn {args.method.partition(',')[0]}", problems)
     family = family_of(start.setup.model.name if start else "")
@@ -29,10 +91,13 @@ def run(args: argparse.Namespace) -> int:
     spec = problems.attempt(lambda: MethodSpec.parse(args.method))
     chosen = problems.attempt(lambda: (spec.method, spec.configure(family, recipe, tuned))) if spec else None
     space = problems.attempt(lambda: _space(args, chosen, family)) if args.tune is not None else None
+    keep, _, criterion = args.keep.partition(":")
+    if keep not in ("last", "best") or (criterion and keep == "last"):
+        problems.found.append(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
     problems.stop_if_any()
     if start is None or chosen is None:
-        return WRONG
-    (method, config), place, setup = chosen, start.place, start.setup
+        return BAD_INPUT
+    (method, config), context, setup = chosen, start.context, start.setup
     base, data, splits = start.load(args.base)
     wanted = Unlearning(
         base=base,
@@ -42,53 +107,67 @@ def run(args: argparse.Namespace) -> int:
         config=config,
         seed=args.seed,
         budget=start.budget,
-        keep=args.keep,
-        criterion=args.criterion,
+        keep=keep,
+        criterion=criterion or "val_accuracy",
         teacher=start.teacher,
     )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
-    with heard(place.display):
-        artifact, tuning = _made(args, wanted, space, about, place)
-    place.display.close()
+    with show_notes(context.display):
+        artifact, tuning = _unlearn(args, wanted, space, about, context)
+    context.display.close()
     if args.out:
         write_weights(Path(args.out), artifact.tensors("weights"))
-    result = _summary(wanted, artifact, data, place)
+    result = _summary(wanted, artifact, data, context)
     if tuning is not None:
         result["tuning"] = tuning.to_json()
-    emit(result) if args.json else _print(result, setup, tuning, same_place(args))
+    emit(result) if args.json else _print(result, setup, tuning, location_options(args))
     return 0
 
 
 def _from_file(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings a file of `regun tune` holds for this request and method."""
+    """Return the settings that a file of `regun tune` holds for this forget set and method."""
+
+    from regun.experiments.search.settings_file import read_settings, settings_for
+
     return settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
 
 
 def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: str) -> Space | None:
-    """Where --tune may look."""
+    """Return the search space of --tune."""
+
+    from regun.experiments.search import need_optuna, searchable
+    from regun.methods import MethodSpec
+
     need_optuna()
     if args.tune < 1:
         raise RegunError(f"--tune is {args.tune}; give at least 1 trial.")
     return searchable(*chosen, family, MethodSpec.parse(args.method).settings) if chosen else None
 
 
-def _made(
-    args: argparse.Namespace, wanted: Unlearning, space: Space | None, about: dict[str, Any], place: Place
+def _unlearn(
+    args: argparse.Namespace, wanted: Unlearning, space: Space | None, about: dict[str, Any], context: RunContext
 ) -> tuple[Artifact, SearchResult | None]:
-    """The unlearned model and, with --tune, the search whose best it is."""
-    store, device, watch = place.store, place.device, place.display.watch()
+    """Return the unlearned model and, with --tune, the search that it is the best of."""
+
+    from regun.artifacts.unlearnings import unlearn_model
+    from regun.experiments.search import Search, search
+    from regun.methods import MethodSpec
+
+    store, device, watch = context.store, context.device, context.display.watch()
     if space is None:
         return unlearn_model(wanted, store, device, about=about, watch=watch), None
-    given = tuple(MethodSpec.parse(args.method).settings)
-    # no retrained model is at hand
-    order = Search(run=wanted, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=given)
-    tell = place.display.trials(order.wanted)
-    found = search(order, store, device, about=about, watch=watch, on_trial=tell)
-    return store.load("model", str(found.best.model)), found
+    fixed = tuple(MethodSpec.parse(args.method).settings)
+    order = Search(run=wanted, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=fixed)
+    on_trial = context.display.trials(order.wanted)
+    result = search(order, store, device, about=about, watch=watch, on_trial=on_trial)
+    return store.load("model", str(result.best.model)), result
 
 
-def _summary(run: Unlearning, after: Artifact, data: Data, place: Place) -> dict[str, Any]:
-    """Accuracies before and after, cost, lineage."""
+def _summary(run: Unlearning, after: Artifact, data: Data, context: RunContext) -> dict[str, Any]:
+    """Return accuracies before and after, cost, and the base model."""
+
+    from regun.cli.train import accuracies_of
+
     splits = run.splits
     parts = {
         "retain": (data.train, splits.retain),
@@ -102,19 +181,21 @@ def _summary(run: Unlearning, after: Artifact, data: Data, place: Place) -> dict
         "key": after.key,
         "path": str(after.path),
         "base": run.base.key,
-        "accuracy": {when: accuracies_of(model, parts, place) for when, model in models.items()},
+        "accuracy": {when: accuracies_of(model, parts, context) for when, model in models.items()},
         **{k: after.info[k] for k in keys},
     }
 
 
-def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, place: str) -> None:
+def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, context: str) -> None:
+    from regun.cli.train import accuracy_text
+
     cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     if tuning is not None:
         _print_trials(tuning)
     forgotten = many(result["forgotten"], "example")
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {forgotten} forgotten")
     if result["diverged"]:
-        broken = result["diverged"].startswith("the weights")  # by a method that has kept none that were finite
+        broken = result["diverged"].startswith("the weights")  # the method kept no finite weights
         print(f"DIVERGED: {result['diverged']}{'' if broken else '; the last finite weights are kept'}")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
@@ -126,10 +207,12 @@ def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, pl
     for sentence in result["warnings"]:
         print(f"WARNING: {sentence}")
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
-    print(f"next  regun audit {result['key'][:12]}{place}")
+    print(f"next  regun audit {result['key'][:12]}{context}")
 
 
 def _print_trials(tuning: SearchResult) -> None:
+    from regun.experiments.search import OBJECTIVES
+
     rows = [
         [
             str(t.number),

@@ -1,4 +1,4 @@
-"""A user's own `torch.utils.data.Dataset` as Examples."""
+"""A user's `torch.utils.data.Dataset` as Examples."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -23,8 +23,8 @@ LABEL_KEYS = ("labels", "label", "y", "target")
 class DatasetExamples(Examples):
     """Items `(x, y)`, `(a, b, ..., y)` or mappings with a label.
 
-    `evaluation` is the same data with the user's test-time transforms. Each item is drawn with random generators seeded
-    for its place in the plan, so augmentation is reproducible and the batches do not depend on the number of workers.
+    `evaluation` is the same data with the user's test-time transforms. The global random generators are seeded for each
+    item by its place in the plan: augmentation is reproducible, and batches do not depend on the number of workers.
     """
 
     dataset: Dataset[Any]
@@ -37,45 +37,45 @@ class DatasetExamples(Examples):
     def __post_init__(self) -> None:
         sizes = [len(cast(Sized, d)) for d in (self.dataset, self.evaluation) if d is not None]
         if len(set(sizes)) != 1:
-            raise DataError(f"the dataset has {sizes[0]} items, its evaluation view {sizes[-1]}; they must match.")
+            raise DataError(f"the dataset has {sizes[0]} items, but evaluation has {sizes[-1]}; they must match.")
         if sizes[0] == 0:
             raise DataError("the dataset is empty; give one with at least one item.")
 
     @cached_property
     def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those the dataset states, or else those found in its items."""
+        """The labels that the dataset lists, or else those of its items."""
         return self.labels_at(np.arange(len(self)))
 
     def labels_at(self, indices: Indices) -> Indices:
-        """Items whose label is not stated and that were never read are read for it, each once."""
+        """Return labels; an item is read for its label at most once, and only if the dataset does not list it."""
         if self.stated_labels is not None:
             return self.stated_labels[indices]
-        unread = np.unique(indices[self._seen_labels[indices] < 0])
+        unread = np.unique(indices[self._read_labels[indices] < 0])
         for _ in self.stream([unread[part] for part in in_order(len(unread))] if len(unread) else []):
             pass  # every batch leaves its labels behind
-        return self._seen_labels[indices]
+        return self._read_labels[indices]
 
     def __len__(self) -> int:
         return len(cast(Sized, self.dataset))
 
     @cached_property
-    def _seen_labels(self) -> Indices:
-        """The labels of the items that were read so far; -1 for the others."""
+    def _read_labels(self) -> Indices:
+        """The labels of the items that were read so far, -1 for other items."""
         return np.full(len(self), -1, dtype=np.int64)
 
     @cached_property
     def stated_labels(self) -> Indices | None:
-        """`known_labels`, or the dataset's `targets` or `labels`; those of the dataset behind it for a Subset."""
-        known = self.known_labels if self.known_labels is not None else _stated_by(self.dataset)
-        if known is None:
+        """`known_labels`, or the `targets` or `labels` of the dataset or of the dataset behind a Subset."""
+        listed = self.known_labels if self.known_labels is not None else _listed_labels(self.dataset)
+        if listed is None:
             return None
-        labels = checked_labels(known, self.num_classes)
+        labels = checked_labels(listed, self.num_classes)
         if len(labels) != len(self):
-            raise DataError(f"{len(labels)} labels for {len(self)} items; give one for each.")
+            raise DataError(f"there are {len(labels)} labels for {len(self)} items; give one per item.")
         return labels
 
     def describe_inputs(self) -> dict[str, Any]:
-        """Also the class that gives the items, and the digest of its file: augmentation happens there."""
+        """Return also the class of the dataset and the digest of its file: augmentation happens there."""
         dataset = self.dataset
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
@@ -93,10 +93,10 @@ class DatasetExamples(Examples):
     def stream(
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
-        """The loader's own way, so that its workers read ahead."""
+        """Yield the planned batches from a DataLoader, whose workers read ahead."""
         keys = [
-            [(derive(own, place), int(i)) for place, i in enumerate(indices)]
-            for own, indices in ((derive(seed, number), indices) for number, indices in enumerate(plan, start=first))
+            [(derive(batch_seed, place), int(i)) for place, i in enumerate(indices)]
+            for batch_seed, indices in ((derive(seed, n), indices) for n, indices in enumerate(plan, start=first))
         ]
         loader: DataLoader[Any] = DataLoader(
             _Seeded(self._view(augment)),
@@ -116,7 +116,7 @@ class DatasetExamples(Examples):
             raise collated.error()
         x, y = _parts(collated)
         labels = _checked_labels(y, indices, self.stated_labels, self.num_classes)
-        self._seen_labels[indices] = labels.numpy()
+        self._read_labels[indices] = labels.numpy()
         for name, part in named(x).items():
             _check_input(name, part, indices)
         return Batch(placed(x, device), labels.to(device), torch.from_numpy(indices))
@@ -124,7 +124,7 @@ class DatasetExamples(Examples):
 
 @dataclass(frozen=True)
 class _Failure:
-    """A fault on its way out of a worker process, where an exception would lose its shape."""
+    """An error on its way out of a worker process, where an exception would lose its type."""
 
     text: str
     trace: str
@@ -136,7 +136,7 @@ class _Failure:
 
 
 class _Seeded(Dataset[Any]):
-    """Items by (seed, index): whatever randomness the item uses starts from that seed and leaves no trace."""
+    """Items by (seed, index): the global generators are seeded for the item and restored afterwards."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
@@ -153,7 +153,7 @@ class _Seeded(Dataset[Any]):
 
 @dataclass(frozen=True)
 class _Collate:
-    """The user's collate function; an item or a batch that fails comes out as a `_Failure`."""
+    """The user's collate function; it returns a `_Failure` for an item or a batch that fails."""
 
     collate: Callable[[list[Any]], Any]
 
@@ -164,25 +164,25 @@ class _Collate:
         try:
             return self.collate(items)
         except Exception as fault:
-            text = f"a batch could not be collated: {type(fault).__name__}: {fault}. Give items that are tensors of"
-            return _Failure(f"{text} one shape, or your own collate function.", traceback.format_exc())
+            text = f"a batch could not be collated: {type(fault).__name__}: {fault}. Give tensors of one shape, or"
+            return _Failure(f"{text} pass a collate function.", traceback.format_exc())
 
 
-def _stated_by(dataset: Any) -> Sequence[int] | Indices | None:
+def _listed_labels(dataset: Any) -> Sequence[int] | Indices | None:
     for name in ("targets", "labels"):
         if getattr(dataset, name, None) is not None:
             return getattr(dataset, name)
     if not isinstance(dataset, Subset):
         return None
     subset = cast("Subset[Any]", dataset)
-    whole = _stated_by(subset.dataset)
+    whole = _listed_labels(subset.dataset)
     if whole is None or len(whole) != len(cast(Sized, subset.dataset)):
         return None
     return np.asarray(whole)[np.asarray(subset.indices, dtype=np.int64)]
 
 
 def _parts(collated: Any) -> tuple[Inputs, Any]:
-    """Inputs and labels of a collated batch: `(x, y)`, `(a, b, ..., y)`, or a mapping with the labels by a usual name.
+    """Return inputs and labels of a collated batch: `(x, y)`, `(a, b, ..., y)`, or a mapping with one of `LABEL_KEYS`.
 
     Several inputs go to the model by position.
     """
@@ -190,7 +190,7 @@ def _parts(collated: Any) -> tuple[Inputs, Any]:
         mapping = cast("Mapping[str, Any]", collated)
         key = next((k for k in LABEL_KEYS if k in mapping), None)
         if key is None:
-            raise DataError(f"a batch has the keys {list(mapping)}; its labels must stand under one of {LABEL_KEYS}.")
+            raise DataError(f"a batch has the keys {list(mapping)}; one of {LABEL_KEYS} must hold its labels.")
         return {k: v for k, v in mapping.items() if k != key}, mapping[key]
     if isinstance(collated, list | tuple) and len(cast("list[Any]", collated)) >= 2:
         *inputs, y = cast("list[Any]", collated)
@@ -198,22 +198,22 @@ def _parts(collated: Any) -> tuple[Inputs, Any]:
         return by_position(cast("list[Tensor]", x)) if isinstance(x, list | tuple) else x, y
     kind = type(cast(object, collated)).__name__
     raise DataError(
-        f"a batch is a {kind}; items must be (x, y), (a, b, ..., y) or mappings with a label. For any other, give a "
-        f"DataLoader with collate_fn=a function from a list of items to one of these."
+        f"a batch is a {kind}; items must be (x, y), (a, b, ..., y) or mappings with a label. For other items, pass a "
+        f"DataLoader with a collate_fn that returns one of these."
     )
 
 
 def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: int) -> Tensor:
-    """A batch's labels: one whole number an item, below `classes`, the same that the dataset states."""
+    """Return the labels of a batch; raise unless each is an integer below `classes` and as the dataset lists it."""
     try:
-        given = torch.as_tensor(y)
+        raw = torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError):
         raise DataError(f"labels are {y!r}; give class numbers.") from None
-    labels = given.long()
-    if given.shape != (len(indices),) or not torch.equal(labels.to(given.dtype), given):
+    labels = raw.long()
+    if raw.shape != (len(indices),) or not torch.equal(labels.to(raw.dtype), raw):
         raise DataError(
-            f"a batch of {len(indices)} items has labels of shape {tuple(given.shape)} and type {given.dtype}; "
-            f"give one whole number for each item."
+            f"a batch of {len(indices)} items has labels of shape {tuple(raw.shape)} and type {raw.dtype}; "
+            f"give one integer per item."
         )
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):
@@ -225,19 +225,19 @@ def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: i
     if stated is not None and not np.array_equal(labels.numpy(), stated[indices]):
         place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])
         raise DataError(
-            f"item {indices[place]} has the label {int(labels[place])}, but the dataset's list of labels says "
-            f"{stated[indices[place]]}; pass the labels that its items have as known_labels."
+            f"item {indices[place]} has the label {int(labels[place])}, but the dataset lists "
+            f"{stated[indices[place]]}; pass the labels of the items as known_labels."
         )
     return labels
 
 
 def _check_input(name: str, part: Any, indices: Indices) -> None:
-    """Refuse what is not a tensor with one finite row for each item."""
+    """Raise unless `part` is a tensor with one finite row for each item."""
     if not isinstance(part, Tensor):
         raise DataError(f"input {name!r} of a batch is a {type(part).__name__}; give tensors only.")
     if part.shape[:1] != (len(indices),):
         raise DataError(
-            f"input {name!r} has shape {tuple(part.shape)} for {len(indices)} items; give one row for each."
+            f"input {name!r} has shape {tuple(part.shape)} for {len(indices)} items; give one row per item."
         )
     finite = torch.isfinite(part).reshape(len(indices), -1).all(1)
     if not bool(finite.all()):

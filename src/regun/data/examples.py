@@ -1,4 +1,4 @@
-"""What every data set offers: `Examples`, and the `Batch` it gives."""
+"""The interface of every data set: `Examples`, and the `Batch` it returns."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class InputPipeline:
     evaluation: tuple[Transform, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """All that decides a model input, as JSON for the content key, with digests of the code behind it."""
+        """Return all that decides a model input, as JSON for the content key, with digests of the code behind it."""
         return {
             "mean": list(self.mean),
             "std": list(self.std),
@@ -69,7 +69,7 @@ class InputPipeline:
 class Examples(ABC):
     """Labelled examples that can be fetched by index; all randomness comes from the generator that is passed in.
 
-    A class of your own has `labels`, `num_classes` and `fetch`; the rest follows from them.
+    A subclass defines `labels`, `num_classes` and `fetch`; the rest follows from them.
     """
 
     labels: Indices
@@ -80,19 +80,19 @@ class Examples(ABC):
         return len(self.labels)
 
     def labels_at(self, indices: Indices) -> Indices:
-        """The labels of these examples; a set that must read examples to know them reads no others."""
+        """Return the labels of these examples; a set that must read examples for them reads no others."""
         return self.labels[indices]
 
     @abstractmethod
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
-        """The examples at `indices`, in that order, as one batch on `device`."""
+        """Return the examples at `indices`, in that order, as one batch on `device`."""
 
     def stream(
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
-        """The planned batches in order; the i-th draws from its own generator, derived from (seed, first + i)."""
+        """Yield the planned batches in order; the i-th draws from a generator derived from (seed, first + i)."""
         for number, indices in enumerate(plan, start=first):
             generator = rng.generator(seed, number) if augment else None
             yield self.fetch(indices, augment=augment, generator=generator, device=device)
@@ -109,13 +109,13 @@ class Examples(ABC):
         return hashing.digest([*inputs, hashing.digest(self.labels)])
 
     def describe_inputs(self) -> dict[str, Any]:
-        """What turns stored examples into model inputs, as JSON, for the content key of a training."""
+        """Return what turns stored examples into model inputs, as JSON, for the content key of a training."""
         return {"kind": type(self).__name__, "code": code_of(type(self))}
 
 
 @runtime_checkable
 class PixelExamples(Protocol):
-    """Image examples that can also be had as pixels in [0, 1], before normalisation."""
+    """Image examples that also offer their pixels in [0, 1], before normalization."""
 
     def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor: ...
 
@@ -131,69 +131,66 @@ class Data:
     test: Examples
     image_size: tuple[int, int, int] | None = None
     class_names: tuple[str, ...] = ()
-    own: InputPipeline | None = None
-    """The input pipeline the images came with, where they are seen through another one."""
+    original_pipeline: InputPipeline | None = None
+    """The input pipeline the images came with, if another one is in use."""
 
 
 def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
-    """Return labels as int64; raise if one is not an integer from 0 to num_classes - 1."""
+    """Return the labels as int64; raise if one is not an integer from 0 to num_classes - 1."""
     try:
-        values = np.asarray(labels)
+        array = np.asarray(labels)
     except ValueError:
         raise LabelError("labels are lists of different lengths; give one integer per example.") from None
-    if values.ndim != 1 or not len(values):
-        raise LabelError(f"labels have shape {values.shape}; give one integer per example.")
-    numeric = values.dtype.kind in "biu"
-    with np.errstate(invalid="ignore"):  # NaN is refused below
-        whole = values.astype(np.int64) if numeric else np.empty(0, dtype=np.int64)
-    if not numeric or not np.array_equal(whole, values):
-        raise LabelError(f"labels are {values.dtype}; give class numbers: integers from 0.")
-    wrong = np.flatnonzero(whole < 0)
+    if array.ndim != 1 or not len(array):
+        raise LabelError(f"labels have shape {array.shape}; give one integer per example.")
+    if array.dtype.kind not in "biu":
+        raise LabelError(f"labels are {array.dtype}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(array < 0)
     if wrong.size:
-        raise LabelError(f"labels[{wrong[0]}] is {whole[wrong[0]]}; give class numbers: integers from 0.")
-    wrong = np.flatnonzero(whole >= num_classes)
+        raise LabelError(f"labels[{wrong[0]}] is {array[wrong[0]]}; give class numbers: integers from 0.")
+    wrong = np.flatnonzero(array >= num_classes)
     if wrong.size:
         raise LabelError(
-            f"labels[{wrong[0]}] is {whole[wrong[0]]}; with {num_classes} classes, 0 to {num_classes - 1} are allowed. "
+            f"labels[{wrong[0]}] is {array[wrong[0]]}; with {num_classes} classes, 0 to {num_classes - 1} are allowed. "
             f"{wrong.size} labels are out of range: check num_classes, or renumber the labels from 0."
         )
-    return whole
+    return array.astype(np.int64)
 
 
 def code_of(kind: type) -> str:
-    """Digest of the code that defines a class: regun's own with all it imports, others by their file."""
-    own = kind.__module__.partition(".")[0] == "regun"
-    return code_digest(kind.__module__) if own else source_digest(kind, kind.__qualname__)
+    """Return the digest of the code that defines a class: regun's with all it imports, others by their file."""
+    builtin = kind.__module__.partition(".")[0] == "regun"
+    return code_digest(kind.__module__) if builtin else source_digest(kind, kind.__qualname__)
 
 
 def in_order(count: int, size: int = 256) -> list[Indices]:
-    """A plan that goes once through `count` examples."""
+    """Return a plan of batches that goes once through `count` examples."""
     return np.split(np.arange(count, dtype=np.int64), range(size, count, size))
 
 
 def named(x: Inputs) -> Mapping[str, Tensor]:
-    """Inputs by name; a bare tensor is called x."""
+    """Return inputs by name; a bare tensor is called x."""
     return x if isinstance(x, Mapping) else {"x": x}
 
 
 def by_position(parts: Sequence[Tensor]) -> Mapping[str, Tensor]:
-    """Several inputs that a model takes by position, as a mapping: 0, 1, ..."""
+    """Return inputs that a model takes by position as a mapping with the names 0, 1, ..."""
     return {str(place): part for place, part in enumerate(parts)}
 
 
 def placed(x: Inputs, device: Device) -> Inputs:
-    """Inputs on the device; image batches in the memory layout convolutions prefer."""
+    """Return inputs on the device, image batches in the memory layout that convolutions prefer."""
     if isinstance(x, Tensor):
         return channels_last(x.to(device))
     return {name: part.to(device) for name, part in x.items()}
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Image batches in the memory layout convolutions prefer; anything else as it is."""
+    """Return image batches in the memory layout that convolutions prefer, other tensors as they are."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def renumbered(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
-    """Batches of another set under the numbers of this plan."""
+    """Yield batches of another set with the indices of this plan."""
     for indices, batch in zip(plan, batches, strict=True):
         yield Batch(batch.x, batch.y, torch.from_numpy(indices))

@@ -24,7 +24,7 @@ from regun.data.views import Selected
 from regun.errors import DataError, unknown
 from regun.types import Indices
 
-TRAINED, UNSEEN = ("forget", "retain", "train"), ("heldout", "val", "test")
+TRAINED = ("forget", "retain", "train")
 BLOCK_BYTES = 2**22
 """Inputs hashed at once: they stay in the processor's cache."""
 Ids = Mapping[str, Sequence[Any]]
@@ -145,7 +145,7 @@ def _duplicated_share(numbers: Indices) -> float:
 
 def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of sets that must be disjoint, the one that was trained on first."""
-    ordered = [name for name in (*TRAINED, *UNSEEN) if name in set(names)]
+    ordered = [name for name in (*TRAINED, "heldout", "val", "test") if name in set(names)]
     return [(a, b) for a, b in combinations(ordered, 2) if a in TRAINED or (a, b) == ("heldout", "test")]
 
 

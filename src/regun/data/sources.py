@@ -1,6 +1,7 @@
-"""Whatever a user has, as Examples."""
+"""Adapt what a user has to Examples: tensors, arrays, torch Datasets, DataLoaders, and functions that return them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,20 +20,25 @@ from torch.utils.data import (
     default_collate,  # pyright: ignore[reportUnknownVariableType]
 )
 
+from regun.data.arrays import ArrayExamples
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Examples, by_position
+from regun.data.examples import Data, Examples, by_position
+from regun.data.pipelines import OWN
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError, LabelError
+from regun.plugins import UserFunction
 
 Source = Any
 """Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
-or a mapping of tensors by name, and one whole number for each example."""
+or a mapping of tensors by name, and one integer label for each example."""
+MANY_CLASSES = 2**31
+"""Number of classes that labels are read with while it is not known."""
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
-    """`source` as Examples; a DataLoader gives its items, collate function and number of workers.
+    """Return `source` as Examples; a DataLoader gives its items, collate function and number of workers.
 
-    Errors name the set.
+    `name` is what errors call the set.
     """
     try:
         return _as_examples(source, num_classes, name)
@@ -44,20 +50,22 @@ def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
     if isinstance(source, Examples):
         return source
     if isinstance(source, tuple | list) and len(cast("tuple[Any, ...]", source)) == 2:
-        return _of_pair(*cast("tuple[Any, Any]", source), num_classes, name)
+        return _from_pair(*cast("tuple[Any, Any]", source), num_classes, name)
     loader = cast("DataLoader[Any]", source) if isinstance(source, DataLoader) else None
     dataset = cast(Any, loader.dataset if loader is not None else source)
     if isinstance(source, DataLoader | Dataset):
         _check_sized(dataset, name)
     elif hasattr(dataset, "labels") and hasattr(dataset, "fetch"):
         raise DataError(
-            f"{name} is a {type(dataset).__name__}, which has labels and fetch but is not one of regun's Examples; let "
-            f"the class inherit from regun.data.Examples."
+            f"{name} is a {type(dataset).__name__}, which has labels and fetch but is no Examples; "
+            f"let the class inherit from regun.data.Examples."
         )
-    elif not _is_map_style(dataset):
+    elif isinstance(dataset, str | bytes | Mapping | tuple | list | Tensor | np.ndarray) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")  # as Hugging Face's data sets have
+    ):
         raise DataError(
-            f"{name} is a {type(dataset).__name__}; give a torch Dataset, a DataLoader or a pair of tensors "
-            f"(inputs, labels)."
+            f"{name} is a {type(cast(object, source)).__name__}; give a torch Dataset, a DataLoader or a pair of "
+            f"tensors (inputs, labels)."
         )
     if not len(dataset):
         raise _empty(name)
@@ -66,16 +74,50 @@ def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
     tensors = _tensors_of(dataset) if collate is default_collate else None
     if tensors is not None:
         *inputs, labels = tensors
-        return _of_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes, name)
+        return _from_pair(inputs[0] if len(inputs) == 1 else inputs, labels, num_classes, name)
     workers = 0 if loader is None else loader.num_workers
     return DatasetExamples(dataset, num_classes, collate=collate, workers=workers)
 
 
-def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
-    """The items a loader goes over; those of a SubsetRandomSampler where it has one.
+def load_user_data(function: UserFunction) -> Data:
+    """Call a user's function, which returns a `Data` or a pair (train, test) of what `as_examples` takes.
 
-    The order and size of its batches do not matter here: training draws its own.
+    The number of classes, where the function does not state it, is the largest label of both parts plus one.
     """
+    result: Any = function.call()
+    if isinstance(result, Data):
+        data = result
+    elif isinstance(result, tuple | list) and len(cast("tuple[Any, ...]", result)) == 2:
+        data = Data(function.name, *cast("tuple[Any, Any]", result))
+    else:
+        raise DataError(
+            f"{function.name} returned a {type(cast(object, result)).__name__}; it must return a regun.data.Data or a "
+            f"pair (train, test), each a torch Dataset, a pair of tensors (inputs, labels) or regun.data.Examples."
+        )
+    train, test = (
+        as_examples(part, MANY_CLASSES, f"{name} of {function.name}")
+        for name, part in (("train", data.train), ("test", data.test))
+    )
+    stated = {train.num_classes, test.num_classes} - {MANY_CLASSES}
+    if len(stated) > 1:
+        raise DataError(f"train and test of {function.name} have {sorted(stated)} classes; they must have the same.")
+    classes = stated.pop() if stated else 1 + max(int(train.labels.max()), int(test.labels.max()))
+    return replace(data, train=_with_classes(train, classes), test=_with_classes(test, classes))
+
+
+def _with_classes(part: Examples, classes: int) -> Examples:
+    """Return the examples with their number of classes; stored images with their pipeline called `own`."""
+    if isinstance(part, ArrayExamples):
+        return part.with_pipeline(replace(part.pipeline, name=OWN.name))
+    if isinstance(part, DatasetExamples) and part.num_classes == MANY_CLASSES:  # the labels are not read again
+        return replace(part, num_classes=classes, known_labels=part.labels)
+    if isinstance(part, TensorExamples) and part.num_classes == MANY_CLASSES:
+        return replace(part, num_classes=classes)
+    return part
+
+
+def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
+    """Return the items a loader goes over, or those of its SubsetRandomSampler; the order does not matter."""
     batches = cast(Any, loader.batch_sampler)
     sampler = cast(Any, batches.sampler if isinstance(batches, BatchSampler) else batches or loader.sampler)
     if isinstance(sampler, SubsetRandomSampler):
@@ -87,14 +129,14 @@ def loaded_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
     )
     if not whole:
         raise DataError(
-            f"a DataLoader draws its items with a {type(cast(object, sampler)).__name__}, so which examples it stands "
-            f"for is not known; give a loader over torch.utils.data.Subset(dataset, indices) instead."
+            f"a DataLoader samples with a {type(cast(object, sampler)).__name__}, so its set of examples is not "
+            f"defined; pass a loader over torch.utils.data.Subset(dataset, indices)."
         )
     return loader.dataset
 
 
 def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a TensorDataset, or of Subsets of one: they need not be fetched one by one. None for others."""
+    """Return the tensors of a TensorDataset or of Subsets of one, None for other data sets."""
     if type(dataset) is TensorDataset:
         return dataset.tensors if len(dataset.tensors) > 1 else None
     if type(dataset) is not Subset:
@@ -104,7 +146,7 @@ def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
     return None if whole is None else tuple(tensor[rows.to(tensor.device)] for tensor in whole)
 
 
-def _of_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
+def _from_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
     try:
         labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
     except (ValueError, TypeError, RuntimeError) as fault:  # ragged lists, tensors on the meta device
@@ -112,7 +154,7 @@ def _of_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
     if labels.shape == (0,):
         raise _empty(name)
     if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
-        labels = labels.astype(np.int64)  # as binary cross-entropy takes them
+        labels = labels.astype(np.int64)  # floats are usual for binary cross-entropy
     if isinstance(x, Mapping):
         mapping = cast("Mapping[str, Any]", x)
         return TensorExamples({k: _as_tensor(v, f"{name}[{k!r}]") for k, v in mapping.items()}, labels, num_classes)
@@ -123,7 +165,7 @@ def _of_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
 
 
 def _as_tensor(values: Any, name: str) -> Tensor:
-    """The inputs of a set as one dense tensor."""
+    """Return the inputs of a set as one dense tensor."""
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -149,10 +191,3 @@ def _check_sized(dataset: object, name: str) -> None:
             f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and read by number, so "
             f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
         )
-
-
-def _is_map_style(given: Any) -> bool:
-    """Items by number without being a torch Dataset, as Hugging Face's data sets are."""
-    if isinstance(given, str | bytes | Mapping | tuple | list | Tensor | np.ndarray):
-        return False
-    return hasattr(given, "__len__") and hasattr(given, "__getitem__")

@@ -23,8 +23,8 @@ class TensorExamples(Examples):
         for name, tensor in named(self.x).items():
             if len(tensor) != len(self.labels):
                 raise DataError(
-                    f"input {name!r} holds {len(tensor)} examples, but there are {len(self.labels)} labels; "
-                    f"give one label for each example."
+                    f"input {name!r} has {len(tensor)} examples, but there are {len(self.labels)} labels; "
+                    f"give one label per example."
                 )
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 first = int((~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1).nonzero()[0, 0])

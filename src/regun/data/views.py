@@ -1,4 +1,4 @@
-"""Other sets of examples: several joined into one, and some of one as a set of their own."""
+"""Examples made from other Examples: several sets joined, and a selection of one set."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,15 +30,15 @@ class Joined(Examples):
 
     @cached_property
     def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those of all parts; parts that must read their examples to know them do it when asked."""
+        """The labels of all parts; parts that must read their examples for them do it now."""
         return np.concatenate([part.labels for part in self.parts])
 
     def labels_at(self, indices: Indices) -> Indices:
-        found = np.empty(len(indices), dtype=np.int64)
+        labels = np.empty(len(indices), dtype=np.int64)
         owner = self._owner(indices)
         for k, rows in self._divide(indices).items():
-            found[owner == k] = self.parts[k].labels_at(rows)
-        return found
+            labels[owner == k] = self.parts[k].labels_at(rows)
+        return labels
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -56,22 +56,22 @@ class Joined(Examples):
         return {**super().describe_inputs(), "parts": [part.describe_inputs() for part in self.parts]}
 
     def indices(self, part: int) -> Indices:
-        """The indices of one part."""
+        """Return the indices of one part."""
         return np.arange(int(self.starts[part]), int(self.starts[part + 1]), dtype=np.int64)
 
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
-        found = [
+        batches = [
             self.parts[k].fetch(rows, augment=augment, generator=generator, device=device)
             for k, rows in self._divide(indices).items()
         ]
-        return self._merge(found, indices)
+        return self._merge(batches, indices)
 
     def stream(
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
-        """A plan within one part is handed to it whole, so that its workers prefetch; others go batch by batch."""
+        """Yield the planned batches; a plan within one part goes to it as a whole, so that its workers prefetch."""
         if len(self._divide(np.concatenate([np.asarray(p) for p in plan]))) == 1:
             part = next(iter(self._divide(plan[0])))
             local = [indices - self.starts[part] for indices in plan]
@@ -79,30 +79,30 @@ class Joined(Examples):
             yield from renumbered(source, plan)
             return
         for number, indices in enumerate(plan, start=first):
-            found = [
+            batches = [
                 next(iter(self.parts[k].stream([rows], augment=augment, seed=seed, first=number, device=device)))
                 for k, rows in self._divide(indices).items()
             ]
-            yield self._merge(found, indices)
+            yield self._merge(batches, indices)
 
     def _divide(self, indices: Indices) -> dict[int, Indices]:
-        """The indices by part, in each part's own numbering."""
+        """Return the indices by part, in the numbering of the part."""
         owner = self._owner(indices)
         if len(indices) and (owner.min() < 0 or owner.max() >= len(self.parts)):
             raise DataError(f"an index is out of range; there are {len(self)} examples.")
         return {int(k): indices[owner == k] - self.starts[k] for k in np.unique(owner)}
 
     def _owner(self, indices: Indices) -> Indices:
-        """The number of the part that each index belongs to."""
+        """Return the number of the part that each index belongs to."""
         return np.searchsorted(self.starts, indices, side="right") - 1
 
-    def _merge(self, found: Sequence[Batch], indices: Indices) -> Batch:
-        """The parts' batches as one, back in the order of `indices`."""
+    def _merge(self, batches: Sequence[Batch], indices: Indices) -> Batch:
+        """Return the batches of the parts as one, in the order of `indices`."""
         rows = torch.from_numpy(indices)
-        if len(found) == 1:
-            return Batch(found[0].x, found[0].y, rows)
+        if len(batches) == 1:
+            return Batch(batches[0].x, batches[0].y, rows)
         order = torch.from_numpy(np.argsort(np.argsort(self._owner(indices), kind="stable"), kind="stable"))
-        return Batch(_joined([b.x for b in found], order), torch.cat([b.y for b in found])[order], rows)
+        return Batch(_joined([b.x for b in batches], order), torch.cat([b.y for b in batches])[order], rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +140,8 @@ class Selected(Examples):
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
-        found = self.examples.fetch(self.rows[indices], augment=augment, generator=generator, device=device)
-        return Batch(found.x, found.y, torch.from_numpy(indices))
+        batch = self.examples.fetch(self.rows[indices], augment=augment, generator=generator, device=device)
+        return Batch(batch.x, batch.y, torch.from_numpy(indices))
 
     def stream(
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
@@ -162,7 +162,7 @@ def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
     shapes = {tuple(t.shape[1:]) for t in tensors}
     if len(shapes) > 1:
         raise DataError(
-            f"this method mixes examples of several sets in a batch, and they give input {name!r} in the shapes "
-            f"{sorted(shapes)}; let your collate function pad all batches to one length."
+            f"a batch mixes examples of several sets, whose input {name!r} has the shapes {sorted(shapes)}; "
+            f"let the collate function pad all batches to one length."
         )
     return torch.cat(list(tensors))

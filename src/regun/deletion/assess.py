@@ -63,7 +63,7 @@ class Assessor:
     """Accuracy lost since the first model according to a receipt, where that model is no longer at hand."""
     audit_before: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     """The audit of the model before the request, by scope."""
-    audit_known: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    audit_original: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     """The audit of the models that still knew the records, by scope."""
     out_models: OutModels = field(default_factory=OutModels)
 
@@ -80,9 +80,9 @@ class Assessor:
         if outcome.diverged is not None:
             return Attempt(spec, outcome, (Finding("finished", ALL, "failed", outcome.diverged, "the run ends well"),))
         # influence is relative to a model that still knew the records: earlier ones are gone from the last model
-        known = {ALL: self.before if self.first is None else self.first, NEW: self.before}
+        original = {ALL: self.before if self.first is None else self.first, NEW: self.before}
         audit = {
-            scope: self.evaluate(scope, predictions, known[scope], self.out_models.predictions, unseen)
+            scope: self.evaluate(scope, predictions, original[scope], self.out_models.predictions, unseen)
             for scope in self.scopes
         }
         drops = self.drops(predictions)
@@ -100,17 +100,17 @@ class Assessor:
         self,
         scope: str,
         predictions: SplitPredictions,
-        known: SplitPredictions | None = None,
+        original: SplitPredictions | None = None,
         out_models: Sequence[SplitPredictions] = (),
         unseen: Sequence[str] | None = None,
     ) -> Evaluation:
-        """Evaluate a model on the records of a scope; with `known` and out-of-sample models, also the influence."""
-        own, *retrained = self._scoped(scope, predictions, *self.retrained)
+        """Evaluate a model on the records of a scope; with `original` and out-of-sample models, also the influence."""
+        target, *retrained = self._scoped(scope, predictions, *self.retrained)
         return evaluate(
-            own,
+            target,
             retrained[0] if retrained else None,
             retrained[1:],
-            before=self._scoped(scope, known)[0] if known is not None else None,
+            before=self._scoped(scope, original)[0] if original is not None else None,
             outs=self._scoped(scope, *out_models),
             unseen=unseen,
             bootstrap=self.plan.options.bootstrap,
@@ -137,11 +137,11 @@ class Assessor:
             numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in drops.items()}}
             return Facts(numbers, evaluation.retrain, evaluation.gaps)
 
-        known = {scope: facts(evaluation) for scope, evaluation in self.audit_known.items()}
+        original = {scope: facts(evaluation) for scope, evaluation in self.audit_original.items()}
         influences = self.influences(audit)
         return self.plan.rule.judge(
             {
-                scope: replace(facts(evaluation), influence=influences[scope], before=known.get(scope))
+                scope: replace(facts(evaluation), influence=influences[scope], before=original.get(scope))
                 for scope, evaluation in audit.items()
             }
         )
@@ -167,8 +167,8 @@ class Assessor:
         """Return the assessor with the audits of the models before."""
         before = {scope: self.evaluate(scope, self.before) for scope in self.scopes}
         if self.first is None or NEW not in self.scopes:
-            return replace(self, audit_before=before, audit_known=before)
-        return replace(self, audit_before=before, audit_known={**before, ALL: self.evaluate(ALL, self.first)})
+            return replace(self, audit_before=before, audit_original=before)
+        return replace(self, audit_before=before, audit_original={**before, ALL: self.evaluate(ALL, self.first)})
 
     def _scoped(self, scope: str, *models: SplitPredictions) -> list[SplitPredictions]:
         """Return the predictions of models with only the forgotten records of a scope."""
@@ -177,8 +177,8 @@ class Assessor:
         rows, scoped = np.isin(self.plan.forget, self.plan.new), list[SplitPredictions]()
         for predictions in models:
             forget = predictions["forget"]
-            own = Predictions(forget.log_probs[rows], forget.labels[rows], forget.indices[rows])
-            scoped.append({**predictions, "forget": own})
+            subset = Predictions(forget.log_probs[rows], forget.labels[rows], forget.indices[rows])
+            scoped.append({**predictions, "forget": subset})
         return scoped
 
     def _by_construction(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from regun.artifacts.store import MARKER
 from regun.deletion.ledger import LEDGER, Ledger, LedgerLine, append, check_intact, read_ledger, write_end
 from regun.errors import RegunError, StoreError
 from regun.files import remove_folder, sync_folder
@@ -72,8 +73,8 @@ class Folder:
 
     def unlisted(self, ledger: Ledger) -> list[Path]:
         """Return the folders of requests that have no line in the ledger."""
-        known = {self.request(line.number).name for line in ledger.lines}
-        return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in known)
+        listed = {self.request(line.number).name for line in ledger.lines}
+        return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in listed)
 
 
 def check_folder(folder: Folder, ledger: Ledger) -> None:
@@ -81,14 +82,14 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
     root = folder.root
     if root.exists() and not root.is_dir():
         raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name a new one, or an existing --out.")
-    own = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
-    for path in own:
+    paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
+    for path in paths:
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
     check_intact(ledger, folder.ledger)
-    others = [path for path in root.glob("*") if path not in own] if not folder.ledger.exists() else []
-    if others:
-        raise RegunError(f"{root} holds {min(others).name!r} and no {LEDGER}; name a new folder, or an empty one.")
+    foreign = [path for path in root.glob("*") if path not in paths] if not folder.ledger.exists() else []
+    if foreign:
+        raise RegunError(f"{root} holds {min(foreign).name!r} and no {LEDGER}; name a new folder, or an empty one.")
     unlisted = folder.unlisted(ledger)
     if unlisted:
         raise RegunError(
@@ -125,6 +126,8 @@ def _recover(folder: Folder) -> Generator[str]:
         yield "an earlier run was killed while it added its line to the ledger; the partial line is removed"
     if not ledger.ended:
         write_end(folder.ledger, b"\n")
+    if folder.work.exists() and not (folder.work / MARKER).is_file():  # killed while it was removed, after a commit
+        shutil.rmtree(folder.work)
     if folder.unfinished.exists():
         last = folder.request(len(ledger.lines))
         if ledger.lines and not last.exists():

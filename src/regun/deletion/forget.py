@@ -29,7 +29,7 @@ from regun.inputs import check_trainable
 from regun.predict import predict
 from regun.rng import isolated
 from regun.training.job import Epoch
-from regun.unlearning import WAYS_OUT
+from regun.unlearning import WITHOUT_HELDOUT
 
 CHECKED = 8
 """Records that the current model predicts before any work."""
@@ -173,7 +173,9 @@ def _check_feasible(plan: Plan, current: nn.Module) -> None:
         raise DataError("the request leaves no unseen examples to judge by; give the project heldout, val or test.")
     for method in plan.methods:
         if method.needs.heldout and not len(plan.remaining.get("heldout", ())):
-            raise RegunError(f"{method.method.title} needs a held-out set, the project's heldout=...: {WAYS_OUT}")
+            raise RegunError(
+                f"{method.method.title} needs a held-out set, the project's heldout=...: {WITHOUT_HELDOUT}"
+            )
         if method.needs.fresh_model and opened_project.why_no_fresh_model:
             raise RegunError(opened_project.why_no_fresh_model)
         if method.method.source is None:

@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def searches_copies(self) -> bool:
-        """True if copies are searched: for data in memory, where that is cheap, and wherever it is asked for."""
+        """True if copies are searched: for data in memory, where that is cheap, and where requested."""
         return self.options.check_content or in_memory(self.opened.sets["train"])
 
     @property
@@ -292,8 +292,8 @@ def _overlap_remarks(plan: Plan) -> tuple[str, ...]:
     sets = {name: some for name, some in plan.sets().items() if name != "test"}
     rows = {"forget": ("train", plan.forget), "retain": ("train", plan.retain)}
     rows |= {name: (name, some) for name, some in plan.remaining.items() if name in sets}
-    known: Mapping[str, list[str]] = plan.opened.ids if plan.opened.project.ids is not None else {}
-    ids = {name: [known[of][int(row)] for row in some] for name, (of, some) in rows.items() if of in known}
+    all_ids: Mapping[str, list[str]] = plan.opened.ids if plan.opened.project.ids is not None else {}
+    ids = {name: [all_ids[of][int(row)] for row in some] for name, (of, some) in rows.items() if of in all_ids}
     hint = "give the project ids, and unseen_ids for these sets, which tell them apart."
     return tuple(check_overlap(sets, sets, ids, way_out=hint))
 

@@ -24,8 +24,9 @@ from regun.arguments import (
 )
 from regun.artifacts import Artifact, Store, state_digest
 from regun.artifacts.trainings import build_like, find_retrained, load_model
+from regun.auditing import UNSEEN
 from regun.data.examples import Data, Examples
-from regun.data.overlap import UNSEEN, check_overlap, id_texts
+from regun.data.overlap import check_overlap, id_texts
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
@@ -187,7 +188,9 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     project = replace(
         project,
         rebuild=_callback(project.rebuild, "rebuild", lambda what, built: as_compatible_model(what, built, model)),
-        retrained=_callback(project.retrained, "retrained", lambda what, found: list(as_models(what, found).values())),
+        retrained=_callback(
+            project.retrained, "retrained", lambda what, models: list(as_models(what, models).values())
+        ),
     )
     with guarded("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)

@@ -94,9 +94,9 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     assessor = _assessor(plan, before, receipt)
     try:
         assessor = replace(assessor, out_models=_out_models(assessor, folder, line))
-        told = receipt["method"]["attempts"][-1]
-        cost, from_scratch = Cost(steps=int(told["cost"]["steps"])), told["from_scratch"] is True
-        outcome = Outcome(after, str(told["method"]), {}, cost, [], None, {}, from_scratch=from_scratch)
+        stated = receipt["method"]["attempts"][-1]
+        cost, from_scratch = Cost(steps=int(stated["cost"]["steps"])), stated["from_scratch"] is True
+        outcome = Outcome(after, str(stated["method"]), {}, cost, [], None, {}, from_scratch=from_scratch)
         attempt = assessor.assess("", outcome, _unseen(audit["unseen_sets"], assessor.before), before)
     except (RegunError, safetensors.SafetensorError) as fault:
         yield Check("acceptance", False, f"cannot be repeated: {fault}")
@@ -161,10 +161,10 @@ def _unseen(names: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
 def _verdict(receipt: Receipt, attempt: Attempt) -> Check:
     """Compare findings, verdict and status."""
     acceptance, verdict = receipt["acceptance"], attempt.verdict
-    told = {(one["condition"], one["scope"]): one["result"] for one in acceptance["findings"]}
+    stated = {(one["condition"], one["scope"]): one["result"] for one in acceptance["findings"]}
     results = {(one.condition, one.scope): one.result for one in attempt.findings}
-    wrong = [f"{one[0]} ({one[1]})" for one, result in results.items() if told.get(one) != result]
-    if wrong or told.keys() != results.keys():
+    wrong = [f"{one[0]} ({one[1]})" for one, result in results.items() if stated.get(one) != result]
+    if wrong or stated.keys() != results.keys():
         return Check("acceptance", False, f"other findings: {', '.join(wrong) or 'other conditions'}")
     statuses = (verdict, ACCEPTED_INCONCLUSIVE if verdict == INCONCLUSIVE else verdict)
     if acceptance["verdict"] != verdict or acceptance["status"] not in statuses:
@@ -183,14 +183,14 @@ def _flat(audit: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {**audit["numbers"], **retrained, **gaps}
 
 
-def _compare(name: str, told: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Check:
+def _compare(name: str, stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Check:
     """Compare numbers; the first that is missing or off is named."""
-    for one in [*(n for n in told if n not in recomputed), *(n for n in recomputed if n not in told)]:
-        where = "cannot be recomputed" if one in told else "is not in the receipt"
+    for one in [*(n for n in stated if n not in recomputed), *(n for n in recomputed if n not in stated)]:
+        where = "cannot be recomputed" if one in stated else "is not in the receipt"
         return Check(name, False, f"{one} {where}; are the retrained models those of then?")
-    for one, values in told.items():
-        for stated, value in zip(values, recomputed[one], strict=True):
-            both = isinstance(stated, int | float) and isinstance(value, int | float)
-            if (abs(stated - value) > TOLERANCE) if both else (stated != value):
-                return Check(name, False, f"{one} is {value} now, the receipt says {stated}")
-    return Check(name, True, f"{len(told)} numbers are reproduced (within {TOLERANCE:g})")
+    for one, values in stated.items():
+        for number, value in zip(values, recomputed[one], strict=True):
+            both = isinstance(number, int | float) and isinstance(value, int | float)
+            if (abs(number - value) > TOLERANCE) if both else (number != value):
+                return Check(name, False, f"{one} is {value} now, the receipt says {number}")
+    return Check(name, True, f"{len(stated)} numbers are reproduced (within {TOLERANCE:g})")

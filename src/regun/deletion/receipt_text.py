@@ -78,8 +78,10 @@ def _numbers(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
         value, low, high = after["numbers"][name]
         row = [describe(name).label, _cell(before["numbers"].get(name, [None])[0]), _cell(value), interval(low, high)]
         if "new" in scopes:
-            own = name == "forget_acc" or not (name.endswith("_acc") or name.startswith("retain_"))
-            row.append(_with_interval(*scopes["new"]["after"]["numbers"].get(name, [None] * 3)) if own else "")
+            about_forgetting = name == "forget_acc" or not (name.endswith("_acc") or name.startswith("retain_"))
+            row.append(
+                _with_interval(*scopes["new"]["after"]["numbers"].get(name, [None] * 3)) if about_forgetting else ""
+            )
         if after["retrain"]:
             row += [_cell(after["retrain"].get(name)), _cell(after["gaps"].get(name, {}).get("floor_mean"))]
         rows.append(row)

@@ -62,7 +62,7 @@ class DeletionRequest:
             return self
         _record("the request", "id", *shared)
         records = tuple(
-            _record(f"record {n}", *(own or default for own, default in zip(record, ("", *shared), strict=True)))
+            _record(f"record {n}", *(text or default for text, default in zip(record, ("", *shared), strict=True)))
             for n, record in enumerate(self.records, 1)
         )
         return DeletionRequest(records, self.ignored_columns)
@@ -204,10 +204,10 @@ def deadline(days: Iterable[tuple[str, str]], done: date) -> dict[str, str | int
     A record without the first was received on the day it is done; one without the second is due a month after it was
     received, the time that Article 12(3) of the GDPR gives. The oldest record and the first due date count.
     """
-    known = {(date.fromisoformat(received) if received else done, due) for received, due in set(days)}
-    first_due = min(date.fromisoformat(due) if due else month_after(received) for received, due in known)
+    pairs = {(date.fromisoformat(received) if received else done, due) for received, due in set(days)}
+    first_due = min(date.fromisoformat(due) if due else month_after(received) for received, due in pairs)
     return {
-        "received": min(received for received, _ in known).isoformat(),
+        "received": min(received for received, _ in pairs).isoformat(),
         "due": first_due.isoformat(),
         "done": done.isoformat(),
         "days_late": max(0, (done - first_due).days),

@@ -70,11 +70,11 @@ def verify_folder(
         current = line.after if line.accepted else current
     checks = _chain(ledger)
     if expect is not None:
-        known = expected in (BEGINNING, *(line.hash for line in ledger.lines))
+        exists = expected in (BEGINNING, *(line.hash for line in ledger.lines))
         note = (
-            "is the hash of a line" if known else "is not the hash of any line: the ledger was cut, or is another one"
+            "is the hash of a line" if exists else "is not the hash of any line: the ledger was cut, or is another one"
         )
-        checks.append(Check(LEDGER, known, f"{expected} {note}"))
+        checks.append(Check(LEDGER, exists, f"{expected} {note}"))
     for path in folder.unlisted(ledger):
         checks.append(Check(f"requests/{path.name}", False, "has no intact line in the ledger: it was changed or cut"))
     yield LEDGER, checks

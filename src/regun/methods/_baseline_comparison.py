@@ -1,4 +1,4 @@
-"""How a model compares with the one before it, on examples that neither was trained on or that both were."""
+"""Comparison of a model with the base, on examples that neither was trained on or that both were."""
 
 import math
 from dataclasses import dataclass
@@ -8,85 +8,79 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regun.data.examples import Indices
 from regun.splits import sample
 from regun.training.forward import eval_logits
 from regun.training.job import Job
-from regun.types import Indices
 
-ASKED = 1000
-"""Examples of a set that are asked, at most."""
-KNOWING = 0.05
-"""Accuracy beyond chance below which a model knows nothing that could be lost."""
-LITTLE = 0.02
-"""Accuracy lost that training anew may cost."""
+SAMPLE = 1000
+"""Examples per set that are compared, at most."""
+MIN_SKILL = 0.05
+"""Accuracy above guessing below which a base has nothing to lose."""
+TOLERANCE = 0.02
+"""Accuracy that training from scratch may cost."""
 
 
 @dataclass(frozen=True)
-class Lost:
+class AccuracyLoss:
     """Accuracy lost against the base on the same examples (a share; below 0: gained), with its standard error."""
 
     share: float
     error: float
 
     @property
-    def surely(self) -> float:
-        """What chance does not explain of it: two standard errors less."""
+    def significant(self) -> float:
+        """The part of the loss beyond two standard errors."""
         return self.share - 2 * self.error
 
 
 class BaselineComparison:
-    """The base model's answers on a bounded sample of held-out and of retain examples, asked once.
+    """The base's predictions on a sample of held-out and of retain examples, computed once.
 
-    Held-out examples of classes that are not retained are left out: nobody can know them any more.
+    Held-out examples of classes without retain examples are left out: no model is expected to know them.
     """
 
     def __init__(self, job: Job, base: nn.Module) -> None:
         self.job, self.base = job, base
         retain, heldout = job.indices("retain"), job.indices("heldout")
-        known = np.unique(job.examples.labels_at(retain))
-        self.unseen = self.sample(heldout[np.isin(job.examples.labels_at(heldout), known)], "unseen")
+        classes = np.unique(job.examples.labels_at(retain))
+        self.unseen = self.sample(heldout[np.isin(job.examples.labels_at(heldout), classes)], "unseen")
         self.retain = self.sample(retain, "retain")
+        self.judged = self.unseen if len(self.unseen) else self.retain
 
-    @cached_property
-    def unseen_right(self) -> Tensor:
-        return self.right(self.base, self.unseen)
+    def sample(self, indices: Indices, purpose: str) -> Indices:
+        """Return at most `SAMPLE` of the examples, the same ones every time."""
+        return np.sort(sample(indices, SAMPLE, self.job.seed, "yardstick", purpose))
 
-    @cached_property
-    def retain_right(self) -> Tensor:
-        return self.right(self.base, self.retain)
-
-    def right(self, model: nn.Module, indices: Indices) -> Tensor:
-        """Which of the examples the model labels rightly, as numbers (fp64)."""
+    def correct(self, model: nn.Module, indices: Indices) -> Tensor:
+        """Return 1 for each example that the model labels correctly, else 0 (fp64)."""
         logits = eval_logits(model, self.job.examples, indices, self.job.device)
         return (logits.argmax(1) == torch.from_numpy(self.job.examples.labels_at(indices))).double()
 
-    def sample(self, indices: Indices, purpose: str) -> Indices:
-        """Return at most `ASKED` of the examples, the same ones every time."""
-        return np.sort(sample(indices, ASKED, self.job.seed, "yardstick", purpose))
+    @cached_property
+    def base_correct(self) -> Tensor:
+        """`correct` of the base on the judged examples."""
+        return self.correct(self.base, self.unseen) if len(self.unseen) else self.base_correct_on_retain
 
-    def lost_unseen(self, model: nn.Module) -> Lost | None:
-        """None where there are no unseen examples to ask."""
-        return _lost(self.unseen_right, self.right(model, self.unseen)) if len(self.unseen) else None
+    @cached_property
+    def base_correct_on_retain(self) -> Tensor:
+        return self.correct(self.base, self.retain)
 
-    def lost_retain(self, model: nn.Module) -> Lost:
-        return _lost(self.retain_right, self.right(model, self.retain))
+    def loss(self, model: nn.Module) -> AccuracyLoss:
+        """Return the accuracy lost on unseen examples; on retain examples where there are no unseen ones."""
+        return _loss(self.base_correct, self.correct(model, self.judged))
 
     def fitted(self, model: nn.Module) -> bool:
-        """Whether the model knows the retain set about as well as the base does: it was trained for as long."""
-        lost = self.lost_retain(model)
-        return lost.share <= max(LITTLE / 2, lost.error)
-
-    def lost(self, model: nn.Module) -> Lost:
-        """On unseen examples; on retain ones where there are none."""
-        return self.lost_unseen(model) or self.lost_retain(model)
+        """True if the model fits the retain set about as well as the base does: it was trained for long enough."""
+        lost = _loss(self.base_correct_on_retain, self.correct(model, self.retain))
+        return lost.share <= max(TOLERANCE / 2, lost.error)
 
     def collapsed(self, model: nn.Module) -> bool:
-        """Whether more than a quarter of what the base knew beyond chance is gone, if it knew anything."""
-        before = self.unseen_right if len(self.unseen) else self.retain_right
-        known = float(before.mean()) - 1 / self.job.examples.num_classes
-        return known > KNOWING and self.lost(model).surely > 0.25 * known
+        """True if more than a quarter of the base's accuracy above guessing is significantly lost."""
+        skill = float(self.base_correct.mean()) - 1 / self.job.examples.num_classes
+        return skill > MIN_SKILL and self.loss(model).significant > 0.25 * skill
 
 
-def _lost(before: Tensor, after: Tensor) -> Lost:
+def _loss(before: Tensor, after: Tensor) -> AccuracyLoss:
     change = before - after
-    return Lost(float(change.mean()), float(change.std(correction=0)) / math.sqrt(len(change)))
+    return AccuracyLoss(float(change.mean()), float(change.std(correction=0)) / math.sqrt(len(change)))

@@ -1,4 +1,4 @@
-"""Distilling towards answers on the forgotten examples that an unseen one would get, and no further."""
+"""Distillation on the forget set, until its examples are predicted as unseen ones would be, and no further."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from regun.data.examples import Batch
 from regun.methods._baseline_comparison import BaselineComparison
-from regun.methods._contract import Work
 from regun.models.forward import counting
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted, fit
@@ -21,8 +20,8 @@ from regun.types import Indices
 
 ROUNDS = 20
 """Parts of a distillation, each at its own learning rate."""
-LOOKS = 5
-"""Rounds at the end after which the model is looked at."""
+CANDIDATES = 5
+"""Last rounds among which the best model is chosen."""
 
 
 @dataclass(frozen=True)
@@ -36,74 +35,77 @@ class Distillation:
     recipe: Recipe
 
     @property
-    def each(self) -> int:
-        """Steps a round."""
+    def steps_per_round(self) -> int:
         return max(1, self.steps // ROUNDS)
 
     @property
     def rounds(self) -> int:
-        return max(1, self.steps // self.each)
-
-    @property
-    def work(self) -> Work:
-        steps = self.rounds * self.each
-        return Work(steps, steps * (self.forget + self.retain))
+        return max(1, self.steps // self.steps_per_round)
 
 
-def distil(job: Job, how: Distillation, target: Callable[[Step], Tensor], balance: "Balance") -> Fitted:
+def distil(job: Job, how: Distillation, target: Callable[[Step], Tensor], gap: "MembershipGap") -> Fitted:
     """Update `job.model` on
 
         L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)
 
-    with q by `target` and the learning rate annealed to 0; the best of the last rounds is kept. b is the full size of a
-    forget batch, so that each example of a small request weighs as much as one of a large. Rounds that begin with the
-    forgotten examples known no better than they should be leave the first term out.
+    with q by `target` and the learning rate annealed to 0. b is the full size of a forget batch, so that each example
+    of a small request weighs as much as one of a large. The first term is left out in rounds that begin with the gap
+    closed. Of the last rounds, the model with the fewest errors and the smallest distance from the wanted gap is kept.
     """
+    best = BestState(latest=True)  # of equals the later: its learning rate is lower
 
     def loss(step: Step) -> Tensor:
         retain = functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
-        if not balance.remembers:
+        if not gap.open:
             return how.w * retain
         q, log_p = target(step), functional.log_softmax(job.logits(step.forget.x), dim=1)
         return (1 - how.w) * functional.kl_div(log_p, q, reduction="sum") / how.forget + how.w * retain
 
-    keeper = Keeper(job, balance, first=how.rounds - LOOKS)
-    stream = in_rounds(paired(job, how.forget, how.retain), how.each)
+    def after_round(epoch: Epoch, model: nn.Module) -> None:
+        job.on_epoch(epoch, model)
+        with counting(lambda n: job.cost.add(forward=n)):
+            excess = gap.measure(model)
+            if epoch.number > how.rounds - CANDIDATES:
+                comparison = gap.comparison
+                errors = 1 - float(comparison.correct(model, comparison.judged).mean())
+                best.update(-(errors + abs(excess)), model)
+
+    stream = in_rounds(paired(job, how.forget, how.retain), how.steps_per_round)
     updates = replace(how.recipe, epochs=how.rounds, schedule="cosine", warmup_epochs=0, milestones=())
-    fitted = fit(replace(job, on_epoch=keeper), stream, loss, updates)
+    fitted = fit(replace(job, on_epoch=after_round), stream, loss, updates)
     if not fitted.diverged:
-        keeper.best.restore(job.model)
-    fitted.notes["rounds_of_forgetting"] = f"{balance.rounds} of {how.rounds}"
+        best.restore(job.model)
+    fitted.notes["rounds_of_forgetting"] = f"{gap.open_rounds} of {how.rounds}"
     return fitted
 
 
-class Balance:
-    """Whether the forgotten examples are still known better than they should be.
+class MembershipGap:
+    """How much better a model knows the forgotten examples than held-out ones, compared with a model that saw neither.
 
-    known = mean p(y|x) over forgotten examples minus that over held-out ones. A model that never saw the former has the
-    teacher's, up to noise, and 0 where there is no teacher to ask. Without held-out examples nobody can tell, and every
-    round forgets.
+    gap(model) = mean p(y|x) over forgotten examples - mean p(y|x) over held-out ones. The wanted gap is the teacher's,
+    or 0 without a teacher. The gap is `open` while the model's exceeds the wanted one, and always without held-out
+    examples, where it cannot be measured.
     """
 
-    def __init__(self, job: Job, stick: BaselineComparison, teacher: nn.Module | None) -> None:
-        self.job, self.stick = job, stick
-        self.forget = stick.sample(job.indices("forget"), "forget")
-        self.wanted = self.known(teacher) if teacher is not None else 0.0
-        self.remembers, self.rounds = True, 0
+    def __init__(self, job: Job, comparison: BaselineComparison, teacher: nn.Module | None) -> None:
+        self.job, self.comparison = job, comparison
+        self.forget = comparison.sample(job.indices("forget"), "forget")
+        self.wanted = self.of(teacher) if teacher is not None else 0.0
+        self.open, self.open_rounds = True, 0
 
-    def known(self, model: nn.Module) -> float:
-        if not len(self.stick.unseen):
-            return 0.0
-        return self._label(model, self.forget) - self._label(model, self.stick.unseen)
+    def of(self, model: nn.Module) -> float:
+        """Return the model's gap; 0 without held-out examples."""
+        unseen = self.comparison.unseen
+        return self._confidence(model, self.forget) - self._confidence(model, unseen) if len(unseen) else 0.0
 
-    def look(self, model: nn.Module) -> float:
-        """After a round: how much better the forgotten examples are known than they should be."""
-        self.rounds += self.remembers
-        more = self.known(model) - self.wanted
-        self.remembers = more > 0 or not len(self.stick.unseen)
-        return more
+    def measure(self, model: nn.Module) -> float:
+        """Return by how much the gap exceeds the wanted one after a round, and note whether it is still open."""
+        self.open_rounds += self.open
+        excess = self.of(model) - self.wanted
+        self.open = excess > 0 or not len(self.comparison.unseen)
+        return excess
 
-    def _label(self, model: nn.Module, indices: Indices) -> float:
+    def _confidence(self, model: nn.Module, indices: Indices) -> float:
         logits = eval_logits(model, self.job.examples, indices, self.job.device).double()
         labels = torch.from_numpy(self.job.examples.labels_at(indices))
         return float(functional.softmax(logits, dim=1)[torch.arange(len(labels)), labels].mean())
@@ -124,22 +126,3 @@ def in_rounds(stream: Stream, each: int) -> Stream:
                     return
 
     return Stream(lambda _: each, lambda _: round(each * samples / per_pass), run)
-
-
-class Keeper:
-    """Looks at the model after every round, and remembers the best of the last: errors on unseen examples (on retain
-    ones where there are none) plus how far what it knows of the forgotten ones is from what it should."""
-
-    def __init__(self, job: Job, balance: Balance, first: int) -> None:
-        self.job, self.balance, self.stick, self.first = job, balance, balance.stick, first
-        self.best = BestState(latest=True)  # of equals the later: its learning rate is lower
-
-    def __call__(self, epoch: Epoch, model: nn.Module) -> None:
-        self.job.on_epoch(epoch, model)
-        with counting(lambda n: self.job.cost.add(forward=n)):
-            more = self.balance.look(model)
-            if epoch.number <= self.first:
-                return
-            asked = self.stick.unseen if len(self.stick.unseen) else self.stick.retain
-            error = 1 - float(self.stick.right(model, asked).mean()) + abs(more)
-        self.best.update(-error, model)

@@ -1,22 +1,26 @@
-"""Models of the job's kind that have seen nothing: fresh weights, and a start moved towards them."""
+"""Fresh weights: models of the job's architecture that have seen no data, and a start moved towards them."""
 
+import logging
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError
-from regun.rng import isolated
+from regun.rng import generator, isolated
 from regun.training.job import Job, copied, device_of, uncompiled
+
+LOG = logging.getLogger("regun.auto")
 
 
 def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
-    """A copy of the job's model, on its device and frozen where it is, with weights that depend on `purpose` only.
+    """Return a copy of the job's model, on its device and frozen where it is, with weights that follow from `purpose`.
 
-    They come from `job.rebuild` where there is one; otherwise every layer that may train draws its own anew. Frozen
-    layers keep the job's own weights either way: nothing that is frozen was learned with the rest.
+    They come from `job.rebuild` where there is one; otherwise every trainable layer draws its own. Frozen layers keep
+    the job's weights either way: nothing that is frozen was learned with the rest.
     """
     seed = job.derive(*purpose)
     made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
@@ -30,7 +34,7 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
 
 
 def _check_learned(made: nn.Module, model: nn.Module) -> None:
-    """A `rebuild` that loads the trained weights would pass for training anew."""
+    """Raise if `rebuild` returned the trained weights: training from these is no training from scratch."""
     own = {name: p for name, p in model.named_parameters() if p.requires_grad}
     new = dict(made.named_parameters())
     if own and all(name in new and torch.equal(new[name].detach().to(p), p.detach()) for name, p in own.items()):
@@ -46,24 +50,58 @@ def reset(model: nn.Module, seed: int) -> nn.Module:
     Frozen layers keep their weights. All weights are drawn on the CPU: the seed of one device says nothing of another.
     """
     fresh = copied(model).cpu()
-    kept = dict(_frozen(fresh))
-    saved = {name: value.clone() for name, value in kept.items()}
+    frozen = dict(_frozen(fresh))
+    saved = {name: value.clone() for name, value in frozen.items()}
     values = dict([*fresh.named_parameters(), *fresh.named_buffers()])
-    values = {n: v for n, v in values.items() if n not in kept and (v.is_floating_point() or v.is_complex())}
+    values = {n: v for n, v in values.items() if n not in frozen and (v.is_floating_point() or v.is_complex())}
     with torch.no_grad():
         for value in values.values():
-            value.fill_(math.nan)  # so that what no layer draws anew shows, and cannot be the trained value
+            value.fill_(math.nan)  # shows which values no layer has drawn
     with isolated(seed):
         reset_parameters(fresh)
     with torch.no_grad():
         for name, value in saved.items():
-            kept[name].copy_(value)
+            frozen[name].copy_(value)
     left = [name for name, value in values.items() if value.isnan().any()]
     if left:
         raise RegunError(
             f"the model cannot make fresh weights for {len(left)} parameters or buffers (the first is {left[0]!r}); "
             f"give rebuild=a function that returns a new, untrained model."
         )
+    return fresh.to(device_of(model))
+
+
+def with_fresh_weights(job: Job) -> tuple[Job, bool]:
+    """Return the job, and whether its model can draw fresh weights; if not, `rebuild` shuffles the base's."""
+    try:
+        fresh_model(job, "fresh")
+    except RegunError as fault:
+        LOG.info("%s Until then, weights that no layer can draw are the base's, shuffled.", fault)
+
+        def rebuild(seed: int) -> nn.Module:
+            return shuffled(job.model, seed)
+
+        return replace(job, rebuild=rebuild), False
+    return job, True
+
+
+def shuffled(model: nn.Module, seed: int) -> nn.Module:
+    """Return a copy with fresh weights; a tensor that no layer can draw has its numbers permuted.
+
+    What a tensor has learned is in the order of its numbers; their spread is that of weights which can be trained.
+    """
+    fresh = copied(model).cpu()
+    draw = generator(seed, "shuffled")
+    with torch.no_grad():
+        for parameter in (p for p in fresh.parameters() if p.requires_grad):
+            flat = parameter.detach().flatten()
+            parameter.copy_(flat[torch.randperm(len(flat), generator=draw)].view_as(parameter))
+    frozen = {name: p.detach().clone() for name, p in fresh.named_parameters() if not p.requires_grad}
+    with isolated(seed):
+        reset_parameters(fresh)
+    with torch.no_grad():
+        for name, value in frozen.items():
+            fresh.get_parameter(name).copy_(value)
     return fresh.to(device_of(model))
 
 
@@ -78,12 +116,12 @@ def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
 
 
 def is_norm(layer: nn.Module) -> bool:
-    """Whether a layer normalises; by its name, since models bring their own kinds (RMSNorm and the like)."""
+    """True if a layer normalizes; by its name, since models bring their own kinds (RMSNorm and the like)."""
     return "norm" in type(layer).__name__.lower() and not list(layer.children())
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Every layer draws its weights as when it was made; then whole models that have rules of their own for that."""
+    """Let every layer draw its weights as when it was made; then whole models that have rules of their own."""
     for layer in model.modules():
         own_reset = getattr(layer, "reset_parameters", None)
         if callable(own_reset):
@@ -115,10 +153,10 @@ def _forget_flags(part: nn.Module) -> None:
 def _reset_adapters(model: nn.Module) -> None:
     """Adapters of the package peft as they begin, changing nothing: their layers alone would draw noise."""
     for layer in model.modules():
-        anew = getattr(layer, "reset_lora_parameters", None)
-        if callable(anew):
+        reset_lora = getattr(layer, "reset_lora_parameters", None)
+        if callable(reset_lora):
             for name in getattr(layer, "active_adapters", ()):
-                anew(name, True)
+                reset_lora(name, True)
 
 
 def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

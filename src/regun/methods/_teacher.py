@@ -1,4 +1,4 @@
-"""ReGUn's teacher: a model that never saw the forgotten examples, asked about those very examples."""
+"""Teachers: models that never saw the forgotten examples, and their predictions on these as soft targets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.errors import DivergedError, RegunError
+from regun.methods._budget import first_part
 from regun.methods._contract import Work, passes
 from regun.methods._fresh_weights import fresh_model
-from regun.methods._subsets import first_part
 from regun.settings import setting
 from regun.training.forward import eval_logits
 from regun.training.job import Job, Step, frozen_copy
@@ -30,7 +30,7 @@ class TeacherSettings(Updates):
     )
     teacher_lr: float | None = setting(None, "a teacher's learning rate (default: the base's, or 0.001)", above=0)
     teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or at most 64)", low=1)
-    teachers: int = setting(1, "how many are trained; the mean of their answers is learned", low=1)
+    teachers: int = setting(1, "how many are trained; the mean of their predictions is learned", low=1)
 
 
 def teacher_recipe(recipe: Recipe | None, config: TeacherSettings, retain: int) -> Recipe:
@@ -50,43 +50,43 @@ def teacher_recipe(recipe: Recipe | None, config: TeacherSettings, retain: int) 
 
 
 def teacher_work(recipe: Recipe, retain: int) -> Work:
-    """Epochs over the retain set."""
+    """Return the work of epochs over the retain set."""
     return passes(recipe.epochs, retain, recipe.batch_size)
 
 
 def train_teachers(job: Job, config: TeacherSettings, after: Work) -> list[nn.Module]:
-    """Fresh models trained on the retain set alone, frozen; their cost is the job's, and so is their part of a budget.
+    """Return fresh models trained on the retain set alone, frozen; cost and budget are the job's.
 
-    `after` is the work planned for what comes after them. Nobody watches their epochs: they are not the model's.
+    `after` is the work planned for what comes after them. Their epochs are not observed: they are not the model's.
     """
     retain, count = len(job.indices("retain")), config.teachers
     recipe = teacher_recipe(job.recipe, config, retain)
     each = teacher_work(recipe, retain)
-    return [taught(job, recipe, sum([each] * (count - 1 - k), after), k) for k in range(count)]
+    return [train_teacher(job, recipe, sum([each] * (count - 1 - k), after), k) for k in range(count)]
 
 
-def taught(job: Job, recipe: Recipe, after: Work, number: int = 0) -> nn.Module:
-    """A teacher trained by this very recipe; each number has weights and batches of its own."""
+def train_teacher(job: Job, recipe: Recipe, after: Work, number: int = 0) -> nn.Module:
+    """Return a teacher trained by this recipe; each number has its own weights and batches."""
     retain, name = job.indices("retain"), ("teacher", number) if number else ("teacher",)
     part = first_part(job, teacher_work(recipe, len(retain)), after)
-    pupil = replace(part, model=fresh_model(job, *name), seed=job.derive(*name))
-    fitted = train_from_scratch(pupil, retain, recipe)
+    student = replace(part, model=fresh_model(job, *name), seed=job.derive(*name))
+    fitted = train_from_scratch(student, retain, recipe)
     if fitted.diverged:
         raise DivergedError(
             f"the teacher's training stopped: {fitted.diverged}. Lower teacher_lr. Nothing was changed."
         )
-    return frozen_copy(pupil.model)
+    return frozen_copy(student.model)
 
 
 def given_teacher(job: Job) -> nn.Module:
-    """The user's own model that never saw the forgotten examples."""
+    """Return the user's model that never saw the forgotten examples."""
     if job.teacher is None:
-        raise RegunError("regun.reference is 'given', but no teacher was given; give teacher=, or use 'base'.")
+        raise RegunError("regun.source is 'given', but no teacher was given; give teacher=, or use 'base'.")
     return frozen_copy(job.teacher)
 
 
 def answers_of(teachers: Sequence[nn.Module], job: Job, temperature: float) -> Callable[[Step], Tensor]:
-    """Soft targets (b, K) of a step's forget batch: mean answers to its examples as they are, asked once."""
+    """Return a step's soft targets (b, K): mean predictions on its forget examples without augmentation, cached."""
     forget = job.indices("forget")
     logits = torch.stack([eval_logits(teacher, job.examples, forget, job.device) for teacher in teachers])
     answers = functional.softmax(logits.double() / temperature, dim=-1).mean(dim=0).float()

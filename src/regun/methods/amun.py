@@ -66,7 +66,7 @@ class Config(Updates):
     w: float = setting(0.5, "train_on weighted: weight of the retain loss", low=0, high=1)
     space: str = setting("pixel", "where distances are measured", choices=("pixel", "normalised"))
     epsilon: float = setting(0.04, "radius of the first ball", above=0)
-    steps: int = setting(50, "gradient steps a round", low=1)
+    steps: int = setting(50, "gradient steps per round", low=1)
     step: float = setting(0.1, "length of a step, as a share of epsilon", above=0)
     rounds: int = setting(12, "rounds; epsilon doubles after each", low=1)
     freeze: bool = setting(True, "stop each example at the first step that fools the model")

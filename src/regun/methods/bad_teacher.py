@@ -39,7 +39,7 @@ class Config(Updates):
     """Settings of the bad teacher; the defaults are its authors'."""
 
     epochs: int = setting(1, "passes over the forget set and the part of the retain set", low=0)
-    batch_size: int = setting(256, "examples a batch", low=1)
+    batch_size: int = setting(256, "examples per batch", low=1)
     optimizer: str = setting("adamw", "update rule (adamw without decay is Adam)", choices=("sgd", "adamw"))
     lr: float = setting(1e-4, "learning rate", low=0)
     temperature: float = setting(1.0, "softens both sides of the divergence", above=0)

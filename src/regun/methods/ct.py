@@ -36,7 +36,7 @@ class Config(Updates):
     """Settings of CT; the defaults are the challenge entry's."""
 
     epochs: int = setting(3, "passes over the retain set", low=0)
-    batch_size: int = setting(64, "examples a batch", low=1)
+    batch_size: int = setting(64, "examples per batch", low=1)
     lr: float = setting(1e-3, "learning rate at the start", low=0)
     weight_decay: float = setting(5e-4, "weight decay", low=0)
     schedule: str = setting("cosine", "learning rate over time", choices=("constant", "cosine", "onecycle", "steps"))

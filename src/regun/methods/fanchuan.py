@@ -42,7 +42,7 @@ class Config(Updates):
     """Settings of Fanchuan; the defaults are the winning entry's."""
 
     epochs: int = setting(8, "forget rounds, each with a retain round after it", low=0)
-    batch_size: int = setting(256, "examples a batch", low=1)
+    batch_size: int = setting(256, "examples per batch", low=1)
     lr: float = setting(4e-3, "learning rate of the retain rounds", above=0)
     weight_decay: float = setting(1e-2, "weight decay in the retain rounds", low=0)
     first_lr: float = setting(5e-3, "learning rate of the first pass", low=0)

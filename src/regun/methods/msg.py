@@ -43,7 +43,7 @@ class Config(Updates):
     """Settings of MSG; the defaults are the challenge entry's."""
 
     epochs: int = setting(5, "passes over the retain set", low=0)
-    batch_size: int = setting(64, "examples a batch", low=1)
+    batch_size: int = setting(64, "examples per batch", low=1)
     lr: float = setting(1e-3, "learning rate at its peak", low=0)
     weight_decay: float = setting(5e-4, "weight decay", low=0)
     schedule: str = setting(

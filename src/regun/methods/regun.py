@@ -6,12 +6,12 @@
 Paper: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning". An epoch is one pass over the forget set; the
 retain batches come from an endlessly reshuffled stream. The defaults are the paper's method. Everything else is a
 setting: how fine the target is (`granularity`), which held-out examples speak (`selector`), how they are averaged,
-whose predictions they are (`reference`), what BatchNorm does, how many retain examples a step sees (`retain_batch`).
+whose predictions they are (`source`), what BatchNorm does, how many retain examples a step sees (`retain_batch`).
 
-Held-out predictions of a reference that does not move are computed once; a step then only indexes them.
+Held-out predictions of a source that does not move are computed once; a step then only indexes them.
 
 `target=teacher` asks for the answers on x itself instead, q(x), of a model that never saw it: a fresh one trained on
-the retain set by the base's recipe for `teacher_share` of its epochs, or one given (`reference=given`). It needs no
+the retain set by the base's recipe for `teacher_share` of its epochs, or one given (`source=given`). It needs no
 held-out set. `shrink` moves the start that share of the way to fresh weights, normalisation layers apart, so that less
 is left in them to be relearned. Presets `teacher`, `teacher_shrink`; `annealed` has their rates and batches, and the
 paper's target.
@@ -29,7 +29,6 @@ from regun.errors import SettingsError
 from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
 from regun.methods._fresh_weights import fresh_model, shrink_towards
-from regun.methods._reference import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.methods._teacher import (
     TeacherSettings,
     answers_of,
@@ -38,6 +37,7 @@ from regun.methods._teacher import (
     teacher_work,
     train_teachers,
 )
+from regun.methods._unseen_targets import Picks, Pool, aggregate, histogram_picks, nearest, nearest_picks, uniform_picks
 from regun.rng import generator
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
@@ -72,14 +72,16 @@ class Config(TeacherSettings):
     """Settings of ReGUn; the defaults are the paper's."""
 
     w: float = setting(0.5, "weight of the retain loss; the distillation has 1 - w", low=0, high=1)
-    retain_batch: int | None = setting(None, "retain examples a step (default: batch_size, as in the paper)", low=1)
+    retain_batch: int | None = setting(None, "retain examples per step (default: batch_size, as in the paper)", low=1)
     m: int | None = setting(None, "held-out draws per step (default: as many as forget examples)", low=1, high=10_000)
-    granularity: str = setting("batch", "one target a batch, a class or a sample", choices=("batch", "class", "sample"))
+    granularity: str = setting(
+        "batch", "one target per batch, per class or per sample", choices=("batch", "class", "sample")
+    )
     selector: str = setting("histogram", "which held-out examples speak", choices=("histogram", "uniform", "nearest"))
     k: int = setting(1, "selector nearest: neighbours an example", low=1)
     aggregation: str = setting("probabilities", "what is averaged", choices=("probabilities", "logits"))
     temperature: float = setting(1.0, "softens both sides of the distillation", above=0)
-    reference: str = setting(
+    source: str = setting(
         "base",
         "whose predictions: the frozen base, the moving model, or one given",
         choices=("base", "moving", "given"),
@@ -111,7 +113,7 @@ class Config(TeacherSettings):
 
 
 def needs(config: Config) -> Needs:
-    """A held-out set for references; a fresh model to train a teacher from, or to shrink towards."""
+    """A held-out set for targets from unseen data; a fresh model to train a teacher from, or to shrink towards."""
     heldout = config.target == "reference" and config.w < 1
     return Needs(heldout=heldout, fresh_model=_trains_teacher(config) or config.shrink > 0)
 
@@ -155,10 +157,10 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def make_target(job: Job, config: Config) -> Callable[[Step], Tensor]:
-    """What a step's forget batch is distilled towards."""
+    """Return the function from a step to the soft targets (b, K) of its forget batch."""
     if config.target == "reference":
-        return reference_target(job, config)
-    if config.reference == "given":
+        return unseen_target(job, config)
+    if config.source == "given":
         return answers_of([given_teacher(job)], job, config.temperature)
     after = _distillation(config, len(job.indices("forget")), len(job.indices("retain")))
     return answers_of(train_teachers(job, config, after), job, config.temperature)
@@ -182,11 +184,11 @@ class Target:
         return aggregate(picks, self.logits_at, self.config.aggregation, self.config.temperature).to(self.job.device)
 
 
-def reference_target(job: Job, config: Config) -> Target:
+def unseen_target(job: Job, config: Config) -> Target:
     """Prepare RefDist: cache what does not move, and choose how to pick."""
     heldout = job.indices("heldout")
     source = _source(job, config)
-    if config.reference == "moving":
+    if config.source == "moving":
 
         def logits_at(chosen: Tensor) -> Tensor:
             return eval_logits(job.model, job.examples, heldout[chosen.numpy()], job.device)
@@ -201,7 +203,7 @@ def reference_target(job: Job, config: Config) -> Target:
 
 
 def _source(job: Job, config: Config) -> nn.Module:
-    if config.reference != "given":
+    if config.source != "given":
         return frozen_copy(job.model)
     return given_teacher(job)
 
@@ -225,7 +227,7 @@ def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable
 
 
 def _trains_teacher(config: Config) -> bool:
-    return config.target == "teacher" and config.reference != "given" and config.w < 1
+    return config.target == "teacher" and config.source != "given" and config.w < 1
 
 
 def _distillation(config: Config, forget: int, retain: int) -> Work:
@@ -241,9 +243,9 @@ def _problems_of_teacher(config: Config) -> list[str]:
         for name, usual in unused.items()
         if vars(config)[name] != usual
     ]
-    if config.reference == "moving":
-        problems.append("regun.reference is 'moving'; target teacher knows base (a teacher is trained) and given.")
-    if config.reference == "given" and config.teachers != 1:
+    if config.source == "moving":
+        problems.append("regun.source is 'moving'; target teacher knows base (a teacher is trained) and given.")
+    if config.source == "given" and config.teachers != 1:
         problems.append(
             f"regun.teachers is {config.teachers}; the teacher that is given is the only one: leave it out."
         )

@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from regun.errors import SettingsError
+from regun.errors import RegunError, SettingsError
+from regun.methods._budget import first_part
 from regun.methods._contract import Choice, Method, Needs, Ranges, Work
-from regun.methods._memorization import memorisation
 from regun.methods._registry import MethodSpec
-from regun.methods._subsets import first_part
 from regun.settings import check, setting
 from regun.training.fit import Fitted
+from regun.training.forward import eval_logits
 from regun.training.job import Job
 from regun.training.recipes import Recipe
 from regun.types import Indices
@@ -116,6 +118,27 @@ def split(job: Job, config: Config) -> tuple[Indices, Indices]:
     order = torch.argsort(memorisation(job, config.score), stable=True).numpy()
     cut = len(forget) - _hard(config, len(forget))
     return np.sort(forget[order[:cut]]), np.sort(forget[order[cut:]])
+
+
+def memorisation(job: Job, score: str) -> Tensor:
+    """Return a score (fp64) for each example of the forget set, in its order; the larger, the more memorised.
+
+    `confidence`: -log(p / (1 - p)) with p = p(y|x) of the job's model, which has no ties where p rounds to 1.
+    `reference`: p of the job's model minus p of its teacher, which never saw the example.
+    """
+    if score == "confidence":
+        return -_log_odds(job, job.model)
+    if job.teacher is None:
+        raise RegunError("rum.score is 'reference', but no teacher was given; give teacher=, or use confidence.")
+    return _log_odds(job, job.model).sigmoid() - _log_odds(job, job.teacher).sigmoid()
+
+
+def _log_odds(job: Job, model: nn.Module) -> Tensor:
+    """log p(y|x) - log sum_{k != y} p(k|x), from the logits."""
+    forget = job.indices("forget")
+    logits = eval_logits(model, job.examples, forget, job.device).double()
+    own = functional.one_hot(torch.from_numpy(job.examples.labels_at(forget)), logits.shape[1]).bool()
+    return logits[own] - logits.masked_fill(own, -torch.inf).logsumexp(1)
 
 
 def _hard(config: Config, forget: int) -> int:

@@ -45,7 +45,7 @@ class Config(Updates):
     forget_epochs: int | None = setting(
         None, "epochs that begin with a forget pass (default: half, at least one)", low=0
     )
-    forget_batch: int | None = setting(None, "forget examples a step (default: batch_size)", low=1)
+    forget_batch: int | None = setting(None, "forget examples per step (default: batch_size)", low=1)
     alpha: float = setting(0.5, "weight of staying near the teacher on the retain set", low=0)
     gamma: float = setting(1.0, "weight of the retain cross-entropy", low=0)
     temperature: float = setting(4.0, "softens both distributions in the KL terms", above=0)

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, passes
-from regun.methods._interleaved import interleaved
 from regun.methods._steer import clipped, gradients, steered
 from regun.methods.finetune import retain_loss
 from regun.settings import setting
@@ -27,7 +26,7 @@ from regun.training.fit import Fitted, fit
 from regun.training.gradients import Named, fisher_by_batch, fisher_by_example, trainable
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
-from regun.training.streams import one_pass
+from regun.training.streams import interleaved, one_pass
 
 TITLE = "SFRon"
 NEEDS = Needs()

@@ -31,7 +31,7 @@ class Config:
     alpha: float = setting(10.0, "select weights whose forget Fisher exceeds alpha times the overall one", low=0)
     dampening: float = setting(1.0, "lambda: how strongly selected weights shrink (0 sets them to 0)", low=0)
     fisher: str = setting("example", "squared gradients of examples, or of batch means", choices=("example", "batch"))
-    batch_size: int = setting(128, "examples a batch (fisher=batch)", low=1)
+    batch_size: int = setting(128, "examples per batch (fisher=batch)", low=1)
     micro_batch: int = setting(16, "examples whose gradients are in memory at once (fisher=example)", low=1)
     epsilon: float = setting(0.0, "added to the forget Fisher before dividing", low=0)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from regun.auditing import UNSEEN, VERDICTS, AttackResult, Evaluation, describe
 from regun.auditing.attack_results import number_name
-from regun.auditing.durability import Point, Relearned
+from regun.auditing.durability import Relearned, RelearningPoint
 from regun.auditing.gaps import INFLUENCE
 from regun.render.numbers import fixed, interval, many, names
 from regun.render.tables import table
@@ -18,11 +18,11 @@ ALONE = (
     *("retain_acc", "forget_acc", "test_acc", "val_acc", "heldout_acc"),
     *("smia_auc", "smia_auc_val", "smia_auc_heldout", "retain_auc"),
 )
-"""Numbers shown unless all are asked for, with and without a retrained model; the user's own are shown as well."""
+"""Numbers shown by default, with and without a retrained model; those of the user are shown as well."""
 
 
 def audit_text(evaluation: Evaluation, title: str, forgotten: int, *, everything: bool = False) -> str:
-    """What an audit found, for people."""
+    """Return the results of an audit as text."""
     wanted = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
     shown = [n for n in (evaluation.numbers if everything else dict.fromkeys(wanted)) if n in evaluation.numbers]
     parts = [
@@ -32,8 +32,8 @@ def audit_text(evaluation: Evaluation, title: str, forgotten: int, *, everything
         _list("What the numbers mean:", _meanings(evaluation, shown)),
         _list("Warnings:", _warnings(evaluation, everything)),
         _list("Retained examples that unlearning exposed most:", _exposed(evaluation, 25 if everything else 5)),
-        _list("What else was found:", (one.text for one in evaluation.findings if one.about != "influence")),
-        _list("What this audit can and cannot say:", iter(evaluation.claims)),
+        _list("Other findings:", (one.text for one in evaluation.findings if one.about != "influence")),
+        _list("What this audit can and cannot claim:", iter(evaluation.claims)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -52,28 +52,28 @@ def answers(evaluation: Evaluation, forgotten: int) -> Iterator[str]:
         yield f"Like a retrained model: {evaluation.verdict.upper()} ({meaning}).{farthest}"
 
 
-def shadows_text(found: AttackResult, shadows: int) -> str:
-    """What U-LiRA found, for people."""
-    ends = interval(found.auc.low, found.auc.high, 2)
-    shown = fixed(found.auc.value) + (f" ({ends})" if ends else "")
+def shadows_text(result: AttackResult, shadows: int) -> str:
+    """Return the result of U-LiRA as text."""
+    ends = interval(result.auc.low, result.auc.high, 2)
+    shown = fixed(result.auc.value) + (f" ({ends})" if ends else "")
     return (
         f"U-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.\n"
         "  This attacker knows the method, its settings, and how it leaves the examples it has unlearned."
     )
 
 
-def relearning_text(found: Relearned) -> str:
+def relearning_text(check: Relearned) -> str:
     """What came back step by step, for people; the numbers of the end are among those of the evaluation."""
-    curves = {who: curve for who, curve in (("model", found.curve), ("Retrain", found.retrain_curve)) if curve}
+    curves = {who: curve for who, curve in (("model", check.curve), ("Retrain", check.retrain_curve)) if curve}
     head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
     rows: list[list[str]] = []
     for points in zip(*curves.values(), strict=True):
         values = [value for point in points for value in (point.forget_acc, attack_auc(point))]
         rows.append([f"{points[0].steps:,}", *map(fixed, values)])
-    return f"Relearning: {found.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
+    return f"Relearning: {check.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
 
 
-def attack_auc(point: Point) -> float:
+def attack_auc(point: RelearningPoint) -> float:
     """RMIA's AUC, or the loss attack's where there are no reference models."""
     return point.smia_auc if point.rmia_auc is None else point.rmia_auc
 
@@ -85,7 +85,7 @@ def _place(evaluation: Evaluation) -> Iterator[str]:
     was = names(fixed(evaluation.before[name].value, 1) for name in places.values() if name in evaluation.before)
     if now:
         before = f", before unlearning {was}" if was else ""
-        yield f"Place: the example looks more like a member than {now} examples{before}. Usual: any place, 2.5 to 97.5."
+        yield f"Rank: the example looks more like a member than {now} examples{before}. Unseen examples have any rank."
 
 
 def part_name(name: str, *evaluations: Evaluation) -> str:
@@ -145,5 +145,5 @@ def _exposed(evaluation: Evaluation, most: int) -> Iterator[str]:
 
 
 def _list(title: str, lines: Iterator[str]) -> str:
-    found = [f"  {line}" for line in lines]
-    return "\n".join([title, *found]) if found else ""
+    items = [f"  {line}" for line in lines]
+    return "\n".join([title, *items]) if items else ""

@@ -17,7 +17,7 @@ class Updates:
     """How weights are updated: what every method that runs the loop may set."""
 
     epochs: int = setting(10, "passes over the stream", low=0)
-    batch_size: int = setting(128, "examples a batch", low=1)
+    batch_size: int = setting(128, "examples per batch", low=1)
     optimizer: str = setting("sgd", "update rule", choices=("sgd", "adamw"))
     lr: float = setting(0.01, "learning rate (its peak, where a schedule changes it)", low=0)
     momentum: float = setting(0.9, "momentum of sgd", low=0, high=1)

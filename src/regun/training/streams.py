@@ -89,6 +89,33 @@ def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
     )
 
 
+def interleaved(job: Job, forget_batch: int, retain_batch: int, every: int) -> Stream:
+    """Steps of one part each, F R..R F R..R: a forget step before `every` retain steps.
+
+    An epoch is one pass over the retain set. Passes over the forget set continue across epochs.
+    """
+    forget = one_pass(job, "forget", job.indices("forget"), forget_batch)
+    retain = one_pass(job, "retain", job.indices("retain"), retain_batch)
+    retains = retain.steps(0)
+    forgets = -(-retains // every)
+    per_pass = forget.steps(0)
+
+    def forget_from(number: int) -> Iterator[Mapping[str, Batch]]:
+        while True:
+            yield from forget.run(number // per_pass, number % per_pass)
+            number += per_pass - number % per_pass
+
+    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        done = -(-start // (every + 1))  # forget steps of this epoch before `start`
+        forget_steps = forget_from(epoch * forgets + done)
+        retain_steps = retain.run(epoch, start - done)
+        for step in range(start, retains + forgets):
+            yield next(retain_steps if step % (every + 1) else forget_steps)
+
+    least = min(forget_batch, len(job.indices("forget")))
+    return Stream(lambda _: retains + forgets, lambda _: len(job.indices("retain")) + forgets * least, run)
+
+
 @dataclass(frozen=True)
 class _Endless:
     """Pass after pass over `indices`, each shuffled by its own number; batch n belongs to pass n // per_pass."""

@@ -120,6 +120,11 @@ class TestSummary:
         assert_names(self.lead(method("A", 1.0), base=0.5), "Base", "0.50")
         assert "Base" not in self.lead(method("A", 1.0), base=5.0)
 
+    def test_unranked_methods_are_named(self) -> None:
+        rows = method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), unranked=True)
+        assert "Unranked: Nearest." in self.notes(*rows)
+        assert "Nearest" not in self.lead(*rows)
+
     def test_nobody_leads(self) -> None:
         few = method("Few", 0.1, planned=2)
         for rows in ((), (found("lost", run(None, diverged="NaN")),), (few, method("A", 3.0, planned=2))):

@@ -100,7 +100,7 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
     assert len(trials) == 4
     assert result["key"] == min(trials, key=lambda t: (t["score"], t["number"]))["model"]
     assert result["config"]["batch_size"] == 16
-    assert run("audit", result["key"], "--alone", "--bootstrap", "0", "--threads", "1")[0] == 0
+    assert run("audit", result["key"], "--retrained", "none", "--bootstrap", "0", "--threads", "1")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None
         (["--methods", "regun,lr=0.1,w=0.2"], ["regun"]),
         (["--forget", "0.3"], ["gap", "reference"]),
         (["--base", "fff"], ["'fff'"]),
-        (["--objective", "reference", "--retrain", "abc"], ["--retrain", "--references", "gap"]),
+        (["--objective", "reference", "--retrained", "abc"], ["--retrained", "gap"]),
         (["--methods", "regun,finetune", "--budget", "9"], ["budget", "'9'"]),
         (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], ["{home}/file/x"]),
         (["--out", "{home}/file"], ["--out", "{home}/file"]),

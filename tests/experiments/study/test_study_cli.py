@@ -217,7 +217,7 @@ def test_tradeoff_draws_curves_that_the_report_then_shows(place: Path, capsys) -
         (["study", "run", "digits", "--seeds", "0,0"], ["study.seeds", 0]),
         (["study", "run", "digits", "--seeds", "1001"], ["study.seeds", 1001, 1000]),
         (["study", "run", "digits", "--workers", "0"], ["--workers", 0, 1]),
-        (["study", "run", "digits", "--address", "here"], ["--address", "here", "ray"]),
+        (["study", "run", "digits", "--engine", "local:here"], ["--engine", "local:here", "ray:ADDRESS"]),
         (["study", "run", "digits", "--track", "notebook"], ["notebook", "tensorboard"]),
         (["study", "run", "resnet18-cifar10"], ["root=FOLDER"]),
         (["study", "table", "digits", "--format", "word"], ["word", "markdown"]),

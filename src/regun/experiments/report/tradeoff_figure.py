@@ -58,7 +58,7 @@ def _noise_box(axes: Axes, retrain: TradeOffPoint, noise: tuple[float, float]) -
     utility, forgetting = noise
     corner = (retrain.forgetting - forgetting, retrain.utility - utility)
     size = (2 * forgetting, 2 * utility)
-    label = "as far as two retrained models"
+    label = "noise floor"
     axes.add_patch(
         Rectangle(corner, *size, facecolor=NOISE, alpha=0.18, edgecolor=NOISE, lw=0.8, label=label, zorder=1)
     )

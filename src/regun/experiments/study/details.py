@@ -8,7 +8,7 @@ import numpy as np
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
 from regun.auditing.attack_results import attack_scores, offline_a
-from regun.auditing.durability import Point
+from regun.auditing.durability import RelearningPoint
 from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
 from regun.experiments.study.relearn_curves import RelearnCurves
@@ -131,7 +131,7 @@ def median_confidence(values: FloatArray) -> float:
 def relearn_arrays(found: RelearnCurves) -> RelearnArrays:
     """Return relearning curves ready to be drawn."""
 
-    def array(curve: Sequence[Point]) -> FloatArray:
+    def array(curve: Sequence[RelearningPoint]) -> FloatArray:
         points = [(p.steps, p.forget_acc, p.smia_auc if p.rmia_auc is None else p.rmia_auc) for p in curve]
         return np.array(points, dtype=float).T
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regun.artifacts.relearnings import stored_curve
-from regun.auditing.durability import Curve, Point, Relearned, points, relearn_floor, relearned
+from regun.auditing.durability import Relearned, RelearningCurve, RelearningPoint, points, relearn_floor, relearned
 from regun.auditing.floor import NoiseFloor
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.tasks import Evaluate, Model, Relearn
@@ -14,8 +14,8 @@ from regun.experiments.study.tasks import Evaluate, Model, Relearn
 class RelearnCurves:
     """How forgotten examples come back while models train on retained ones, by row name; and in the references."""
 
-    curves: Mapping[str, tuple[Point, ...]]
-    references: tuple[tuple[Point, ...], ...]
+    curves: Mapping[str, tuple[RelearningPoint, ...]]
+    references: tuple[tuple[RelearningPoint, ...], ...]
 
 
 class RelearnChecks:
@@ -24,7 +24,7 @@ class RelearnChecks:
     def __init__(self, opened: OpenStudy) -> None:
         self.ctx = opened.ctx
         self._tasks = {(task.model, task.forget, task.split): task for task in opened.plan.of_type(Relearn)}
-        self._curves: dict[Relearn, Curve | None] = {}
+        self._curves: dict[Relearn, RelearningCurve | None] = {}
         self._floors: dict[tuple[str, tuple[Model, ...]], NoiseFloor] = {}
 
     def of(self, task: Evaluate) -> Relearned | None:
@@ -46,7 +46,7 @@ class RelearnChecks:
         shown = [points(curve, [other for other in references if other is not curve]) for curve in references]
         return RelearnCurves(curves, tuple(shown))
 
-    def _curve(self, task: Evaluate, model: Model) -> Curve | None:
+    def _curve(self, task: Evaluate, model: Model) -> RelearningCurve | None:
         check = self._tasks.get((model, task.forget, task.split))
         if check is None:
             return None
@@ -56,7 +56,7 @@ class RelearnChecks:
             self._curves[check] = stored_curve(artifact) if artifact is not None and finite else None
         return self._curves[check]
 
-    def _floor(self, task: Evaluate, retrained: list[Curve]) -> NoiseFloor | None:
+    def _floor(self, task: Evaluate, retrained: list[RelearningCurve]) -> NoiseFloor | None:
         key = (task.forget, task.retrained)
         if len(retrained) > 2 and key not in self._floors:
             self._floors[key] = relearn_floor(retrained[0], retrained[1:])

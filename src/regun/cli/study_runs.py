@@ -1,4 +1,4 @@
-"""A study as the arguments choose it: its workshop, carrying it out with progress, and the files it leaves."""
+"""Run a study of the command line with progress, and write its files."""
 
 import argparse
 import re
@@ -26,12 +26,14 @@ from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
 from regun.forget_spec import split_forget_list
 from regun.settings import read_json
 
+SILENCE_SECONDS = 3600.0
+"""A worker process that reports nothing for so long is replaced."""
 SWEEP = "sweep.json"
-"""In a study's folder: which weights `regun tradeoff` has swept."""
+"""File in a study's folder with the weights that `regun tradeoff` has swept."""
 
 
-def chosen(args: argparse.Namespace) -> Study:
-    """The study, or the part of it that --seeds and --forget choose."""
+def selected_study(args: argparse.Namespace) -> Study:
+    """Return the study, or the part of it that --seeds and --forget select."""
     study, problems = read_study(args.study), Problems()
     if args.seeds:
         picked = problems.attempt(lambda: tuple(_seed(text) for text in args.seeds.split(",")))
@@ -45,22 +47,22 @@ def chosen(args: argparse.Namespace) -> Study:
 
 
 def open_context(args: argparse.Namespace, study: Study | None = None) -> OpenStudy:
-    """The study (default: the chosen one) with data, store and device as the arguments name them."""
-    wanted, device = study or chosen(args), read_device(args.device)
+    """Return the study (default: the selected one) with the data, store and device of the arguments."""
+    wanted, device = study or selected_study(args), read_device(args.device)
     place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
     return OpenStudy.at(wanted, place)
 
 
 def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
-    """Where the study's files go; those of a part, as --seeds and --forget choose it, do not replace the whole's."""
+    """Return the folder of the study's files; a part (--seeds, --forget) has a folder of its own."""
     if args.folder:
         return Path(args.folder)
     part = "".join(f"-{name}-{text}" for name in ("seeds", "forget") if (text := getattr(args, name)))
     return Path(args.store) / "studies" / (opened.study.name + re.sub(r"[^\w.-]+", "_", part))
 
 
-def carried_out(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSummary:
-    """Run the study on the engine of the arguments, with progress for people and its numbers streaming to `out`."""
+def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSummary:
+    """Run the study on the engine of the arguments, with progress; metrics are logged to `out`."""
     engine = _engine(args, opened)
     names = args.track.split(",") if args.track else ()
     tracking = Tracking(opened, out, open_trackers(names, opened.study.name, out))
@@ -78,7 +80,7 @@ def carried_out(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSu
 
 
 def finish(opened: OpenStudy, summary: RunSummary, out: Path, *, as_json: bool) -> int:
-    """Write everything, show the table, and say whether the study is whole."""
+    """Write all files and print the table; return exit code 1 if the study is incomplete."""
     results = collect(opened, summary.failed)
     paths = write_all(opened, results, out)
     if as_json:
@@ -97,19 +99,19 @@ def print_failed(failed: Mapping[str, str]) -> None:
 
 
 def write_all(opened: OpenStudy, results: Results, out: Path) -> list[Path]:
-    """Report, tables, figures and, if the study tuned, the settings found; the report first."""
+    """Write report, tables, figures and, if the study tuned, the best settings; return the paths, the report first."""
     from regun.experiments.report.files import study_files  # brings matplotlib, which plans and tables do not need
 
-    files = study_files(results, *shown_with(opened, results, out))
+    files = study_files(results, *report_parts(opened, results, out))
     if opened.study.tune:
         files["tuned.toml"] = format_settings(opened.with_found_settings().settings).encode()
     return [write(out / name, content) for name, content in files.items()]
 
 
-def shown_with(
+def report_parts(
     opened: OpenStudy, results: Results, out: Path
 ) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
-    """What the report shows besides results: close-ups, trade-offs (those of an earlier sweep, if whole), searches."""
+    """Return what the report shows besides results: details, trade-offs (of a complete earlier sweep), searches."""
     closeups = [found for forget in opened.study.forget if (found := closeup(opened, forget)) is not None]
     found = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
     return closeups, _swept_before(opened, out) or tradeoffs(results), [one for one in found if one[1]]
@@ -127,19 +129,18 @@ def _swept_before(opened: OpenStudy, out: Path) -> list[TradeOff]:
 
 def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
     threads = args.threads or opened.study.threads
-    if args.engine == "ray":
-        return RayExecutor(opened, args.address, args.workers, threads)
-    if args.address:
-        raise SettingsError([f"--address is {args.address!r}, which is for --engine ray only."])
+    engine, _, address = args.engine.partition(":")
+    if engine not in ("local", "ray") or (address and engine == "local"):
+        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
+    if engine == "ray":
+        return RayExecutor(opened, address or None, args.workers, threads)
     workers = 1 if args.workers is None else int(args.workers)
     if workers < 1:
         raise SettingsError([f"--workers is {workers}; give at least 1."])
-    if not args.silence_minutes > 0:
-        raise SettingsError([f"--silence-minutes is {args.silence_minutes}; give a number above 0."])
     if workers == 1:
         use_threads(threads)
         return InProcess(opened)
-    return Processes(opened, workers, threads, 60 * args.silence_minutes)
+    return Processes(opened, workers, threads, SILENCE_SECONDS)
 
 
 def _seed(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What the parts of a method that runs several loops share: the budget, and who may look."""
+"""Jobs of a method that runs several training loops: each loop's share of the budget, and who observes its epochs."""
 
 from dataclasses import replace
 
@@ -9,12 +9,17 @@ from regun.training.job import Budget, Epoch, Job
 
 
 def first_part(job: Job, first: Work, second: Work) -> Job:
-    """The job of the first of two loops: its share of a budget, and nobody who watches epochs to choose from.
+    """Return the job of the first of two loops: its share of a budget, without an observer that chooses epochs.
 
     Budgets are shared in proportion to planned work, at least 1 each. Costs add up, so the second loop may simply run
     up to the whole budget.
     """
-    return replace(job, budget=_share(job, first, second), on_epoch=_unseen)
+    return replace(job, budget=_share(job, first, second), on_epoch=_ignore)
+
+
+def unobserved(job: Job) -> Job:
+    """Return the job for training another model than the unlearned one: without observer and without budget."""
+    return replace(job, budget=None, on_epoch=_ignore)
 
 
 def _share(job: Job, first: Work, second: Work) -> Budget | None:
@@ -30,5 +35,5 @@ def _share(job: Job, first: Work, second: Work) -> Budget | None:
     return Budget(steps=until) if job.budget.steps is not None else Budget(samples=until)
 
 
-def _unseen(epoch: Epoch, model: nn.Module) -> None:
-    """An observer that looks away."""
+def _ignore(epoch: Epoch, model: nn.Module) -> None:
+    """Observe nothing."""

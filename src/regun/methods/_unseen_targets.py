@@ -1,4 +1,4 @@
-"""ReGUn's reference distributions: what the reference model says of unseen data like a forget batch."""
+"""ReGUn's targets: predictions on unseen examples that are like those of a forget batch, averaged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         if not len(self.labels):
-            raise RegunError("the held-out set is empty; set some unseen, labelled examples aside for the reference.")
+            raise RegunError("the held-out set is empty; set some unseen, labelled examples aside as heldout.")
         self.size = np.bincount(self.labels, minlength=self.classes)
         self.start = np.concatenate([[0], np.cumsum(self.size)[:-1]])
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-import re
 import sys
 from typing import Any
 
 import pytest
 
+from expect import error
 from regun.errors import RegunError, SettingsError
 from regun.hashing import code_digest
 from regun.models import ModelSpec, build_model, models_help
@@ -65,33 +65,33 @@ RGB, DIGIT = (3, 32, 32), (1, 8, 8)
 
 
 @pytest.mark.parametrize(
-    ("spec", "size", "text"),
+    ("spec", "size", "names"),
     [
-        ("resnet81", RGB, "unknown model 'resnet81'. Did you mean 'resnet18'?"),
-        ("swin", RGB, "unknown model 'swin'. Did you mean 'swin-t'? Known: cnn, hf:PATH, mlp, module:function"),
-        ("resnet18,widht=8", RGB, "unknown setting of resnet18 'widht'. Did you mean 'width'?"),
-        ("resnet18,width=0", RGB, "resnet.width is 0; the least allowed is 1."),
-        ("resnet18,stem=small", RGB, "resnet.stem is 'small'; give one of auto, cifar, tiny, imagenet."),
-        ("cnn,width=wide", RGB, "cnn.width is 'wide'; give a whole number."),
-        ("cnn", None, "cnn works on images, but the data has no image size (got None)."),
-        ("mlp", None, "mlp cannot tell the length of its inputs: the data has no image size. Set mlp.features=N."),
-        ("mlp,features=5", DIGIT, "mlp.features is 5, but images of size (1, 8, 8) have 64 values."),
-        ("vit,dim=30,heads=4", RGB, "vit.dim is 30; give a multiple of vit.heads, which is 4."),
-        ("vit,patch=5", RGB, "vit cannot cut an image of 32x32 pixels into patches of 5x5."),
-        ("vit", (3, 31, 31), "vit cannot cut an image of 31x31 pixels"),
-        ("vit,dropout=1", RGB, "vit.dropout is 1.0; the most allowed is 0.9."),
-        ("swin-t", RGB, "swin-t does not fit images of 32x32 pixels: with patch 4 and 4 stages the last grid has 1x1"),
-        ("swin-t", RGB, "It is made for 224x224: resize the images, or use the model 'swin-nano'."),
-        ("swin-t,drop_path=-1", RGB, "swin-t.drop_path is -1.0; the least allowed is 0."),
-        ("swin-nano,window=5", DIGIT, "the last grid has 2x2 patches, less than its window of 5."),
-        ("swin-nano", (1, 2, 2), "swin-nano does not fit images of 2x2 pixels"),
-        ("swin-nano,depths=2/2/2", RGB, "swin-nano.depths is (2, 2, 2) and swin-nano.heads is (2, 4); give both one"),
-        ("swin-nano,depths=0/2", RGB, "swin-nano.depths is (0, 2); the least allowed is 1 block a stage."),
-        ("swin-nano,heads=2/5", RGB, "in stage 2 give a divisor of its 64 channels, not 5."),
+        ("resnet81", RGB, "'resnet81' 'resnet18'"),
+        ("swin", RGB, "'swin' 'swin-t' cnn hf:PATH mlp module:function"),
+        ("resnet18,widht=8", RGB, "resnet18 'widht' 'width'"),
+        ("resnet18,width=0", RGB, "resnet.width 0 1"),
+        ("resnet18,stem=small", RGB, "resnet.stem 'small' auto cifar tiny imagenet"),
+        ("cnn,width=wide", RGB, "cnn.width 'wide'"),
+        ("cnn", None, "cnn None image_size"),
+        ("mlp", None, "mlp mlp.features"),
+        ("mlp,features=5", DIGIT, "mlp.features 5 64"),
+        ("vit,dim=30,heads=4", RGB, "vit.dim 30 vit.heads 4"),
+        ("vit,patch=5", RGB, "vit 32x32 5x5"),
+        ("vit", (3, 31, 31), "vit 31x31"),
+        ("vit,dropout=1", RGB, "vit.dropout 1.0 0.9"),
+        ("swin-t", RGB, "swin-t 32x32 1x1"),
+        ("swin-t", RGB, "224x224 'swin-nano'"),
+        ("swin-t,drop_path=-1", RGB, "swin-t.drop_path -1.0 0"),
+        ("swin-nano,window=5", DIGIT, "2x2 5"),
+        ("swin-nano", (1, 2, 2), "swin-nano 2x2"),
+        ("swin-nano,depths=2/2/2", RGB, "swin-nano.depths swin-nano.heads"),
+        ("swin-nano,depths=0/2", RGB, "swin-nano.depths 1"),
+        ("swin-nano,heads=2/5", RGB, "2 64 5"),
     ],
 )
-def test_mistakes_are_explained(spec: str, size: tuple[int, int, int] | None, text: str) -> None:
-    with pytest.raises(RegunError, match=re.escape(text)):
+def test_mistakes_are_explained(spec: str, size: tuple[int, int, int] | None, names: str) -> None:
+    with error(RegunError, *names.split()):
         build_model(ModelSpec(*parse_spec(spec)), 10, size, 0)
 
 
@@ -102,22 +102,21 @@ def test_all_mistakes_in_settings_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "size", "text"),
+    ("classes", "size", "names"),
     [
-        (1, RGB, "num_classes is 1; a classifier needs at least 2 classes."),
-        (10, (3, 0, 32), "image_size is (3, 0, 32); give (channels, height, width), all at least 1."),
+        (1, RGB, "num_classes 1 2"),
+        (10, (3, 0, 32), "image_size (3 1"),
     ],
 )
-def test_impossible_shapes_are_refused(classes: int, size: tuple[int, int, int], text: str) -> None:
-    with pytest.raises(RegunError, match=re.escape(text)):
+def test_impossible_shapes_are_refused(classes: int, size: tuple[int, int, int], names: str) -> None:
+    with error(RegunError, *names.split()):
         build_model(ModelSpec("cnn"), classes, size, 0)
 
 
 @pytest.mark.parametrize("name", ["vit", "swin-nano", "swin-t"])
 def test_a_missing_transformers_is_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    text = f"the model '{name}' needs the package transformers, .* pip install 'regun\\[transformers\\]'"
-    with pytest.raises(RegunError, match=text):
+    with error(RegunError, f"'{name}'", "transformers", "'regun[transformers]'"):
         build_model(ModelSpec(name), 10, (3, 224, 224), 0)
 
 
