@@ -30,7 +30,7 @@ from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
 from regun.hashing import code_digest, digest
 from regun.arguments import InputOptions
-from regun.inputs import usable_device
+from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
@@ -294,7 +294,7 @@ class _CrossFit:
         with guarded("rebuild"), isolated(seed):
             fresh = self.rebuild(seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
-        device = usable_device(self.options.device) if self.options.device else device_of(fresh)
+        device = as_device(self.options.device) if self.options.device else device_of(fresh)
         job = Job(
             model=private_copy(fresh, device), examples=as_examples(self.data, MANY, "data"), seed=seed, device=device
         )

@@ -62,7 +62,7 @@ class Setup:
 
         A method that trains from scratch uses the base's, others one without the paper's strong augmentation.
         """
-        if method.from_scratch:
+        if method.from_scratch or method.training_augmentation:
             return data
         return with_pipeline(data, self.unlearn_pipeline or unlearning_pipeline(self.pipeline))
 

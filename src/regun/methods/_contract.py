@@ -24,6 +24,8 @@ class Needs:
     retain: bool = True
     heldout: bool = False
     fresh_model: bool = False
+    out_of_fold: bool = False
+    """Whether it needs a prepared table (`regun.prepare`)."""
     heldout_helps: bool = False
     """Whether held-out examples are used where there are some."""
 
@@ -110,6 +112,8 @@ class Method:
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
     from_scratch: bool = False
     """Whether it trains from scratch, and so sees the data as the base's training did."""
+    training_augmentation: bool = False
+    """Whether it sees the data through the base's training pipeline, although it starts from the base."""
     required: tuple[str, ...] = ()
     """Settings that have no default which would mean anything: they must be said, by the user or by the base."""
     own_needs: Callable[[Any], Needs] | None = None

@@ -159,6 +159,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         work=getattr(module, "work", None),
         tradeoff=getattr(module, "TRADEOFF", None),
         from_scratch=getattr(module, "FROM_SCRATCH", False),
+        training_augmentation=getattr(module, "TRAINING_AUGMENTATION", False),
         required=getattr(module, "REQUIRED", ()),
         own_needs=getattr(module, "needs", None),
         runs=getattr(module, "runs", None),

@@ -141,6 +141,8 @@ class Job:
     teacher: nn.Module | None = None
     rebuild: Callable[[int], nn.Module] | None = None
     recipe: Recipe | None = None
+    out_of_fold: Tensor | None = None
+    """Probabilities (forgotten examples, classes) that models which never saw them give, in the order of `forget`."""
     cost: Cost = field(default_factory=Cost)
 
     def logits(self, x: Inputs) -> Tensor:
