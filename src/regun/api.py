@@ -5,15 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tuple, check_arguments
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
+from regun.auditing.predictions import Predictions
 from regun.data.sources import Source
 from regun.data.views import Joined
+from regun.errors import RegunError
 from regun.guards import lost_in_precision
 from regun.inputs import (
+    CheckedInputs,
     call_rebuild,
     check_finite_weights,
     check_no_augmentation,
@@ -26,6 +29,7 @@ from regun.inputs import (
 )
 from regun.methods import MethodSpec, Teacher, as_teacher
 from regun.predict import predict_each
+from regun.prepared import Prepared
 from regun.progress import ProgressLine
 from regun.relearning import relearn as relearn_models
 from regun.relearning import relearn_updates
@@ -51,6 +55,7 @@ def unlearn(
     recipe: Recipe | Mapping[str, Any] | str | None = None,
     rebuild: Callable[[int], nn.Module] | None = None,
     teacher: Teacher | None = None,
+    prepared: Prepared | None = None,
     seed: int = 0,
     inputs: InputOptions | None = None,
     run: RunOptions | None = None,
@@ -71,6 +76,7 @@ def unlearn(
         recipe: how the model was trained (`{"epochs": 30, "lr": 0.1}`), for methods that train from scratch.
         rebuild: function of a seed that returns a new, untrained model of the same kind.
         teacher: a model, or a function of a batch of inputs, that never saw `forget`.
+        prepared: out-of-fold predictions of the training records (`regun.prepare`); with it `auto` trains no other model.
         seed: seed of every random number of the run.
         inputs: how model and data are read.
         run: how long the run is, which epoch is returned, and who watches it.
@@ -82,17 +88,17 @@ def unlearn(
     >>> model.load_state_dict(outcome.model.state_dict())  # to change the model in place  # doctest: +SKIP
     """
     run = run if run is not None else RunOptions()
-    prepared = prepare_job(
+    ready = ready_job(
         model, {"forget": forget, "retain": retain, "heldout": heldout, "val": val},
-        method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, seed=seed, inputs=inputs,
-        run=run,
+        method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, prepared=prepared, seed=seed,
+        inputs=inputs, run=run,
     )  # fmt: skip
-    outcome = unlearn_job(prepared.job, prepared.spec.method, prepared.config, keep=run.keep, criterion=run.criterion)
-    return prepared.finish(outcome)
+    outcome = unlearn_job(ready.job, ready.spec.method, ready.config, keep=run.keep, criterion=run.criterion)
+    return ready.finish(outcome)
 
 
 @dataclass(frozen=True)
-class PreparedJob:
+class ReadyJob:
     """Checked arguments of one unlearning: a job, a method and its settings."""
 
     model: nn.Module
@@ -119,7 +125,7 @@ class PreparedJob:
         )
 
 
-def prepare_job(
+def ready_job(
     model: nn.Module,
     sources: Mapping[str, Source | None],
     *,
@@ -128,10 +134,11 @@ def prepare_job(
     recipe: Recipe | Mapping[str, Any] | str | None,
     rebuild: Callable[[int], nn.Module] | None,
     teacher: Teacher | None,
+    prepared: Prepared | None = None,
     seed: int,
     inputs: InputOptions | None,
     run: RunOptions,
-) -> PreparedJob:
+) -> ReadyJob:
     """Check the arguments of `unlearn` and return the job to run."""
     check_arguments(locals())
     checked = inspect_inputs({"model": model}, sources, inputs)
@@ -176,8 +183,38 @@ def prepare_job(
         teacher=private_copy(as_teacher(teacher, checked.num_classes), device) if teacher is not None else None,
         rebuild=rebuild_wrapped if rebuild is not None else None,
         recipe=trained_by,
+        out_of_fold=_out_of_fold(prepared, checked, inputs) if prepared is not None else None,
     )
-    return PreparedJob(model, job, spec, config, warnings, line)
+    return ReadyJob(model, job, spec, config, warnings, line)
+
+
+def _out_of_fold(prepared: Prepared, checked: CheckedInputs, inputs: InputOptions | None) -> Tensor:
+    """Return the table's probabilities for the forgotten examples."""
+    _check_table(prepared, checked)
+    ids = (inputs.ids or {}).get("forget") if inputs is not None else None
+    return prepared.probabilities(prepared.rows(checked.sets["forget"], ids))
+
+
+def _table_predictions(
+    prepared: Prepared, checked: CheckedInputs, inputs: InputOptions | None
+) -> list[dict[str, Predictions]]:
+    """Return per repeat of the table what models that saw neither forgotten nor unseen examples predict for them."""
+    _check_table(prepared, checked)
+    ids = (inputs.ids or {}) if inputs is not None else {}
+    names = {"forget": "train", **{name: name for name in UNSEEN if name in checked.sets}}
+    found: dict[str, list[Predictions]] = {}
+    for name, which in names.items():
+        found[name] = prepared.predictions(prepared.rows(checked.sets[name], ids.get(name), which))
+    return [{name: each[repeat] for name, each in found.items()} for repeat in range(len(found["forget"]))]
+
+
+def _check_table(prepared: Prepared, checked: CheckedInputs) -> None:
+    check_arguments({"prepared": prepared}, {"prepared": ((Prepared,), "regun.Prepared.load(path)")})
+    if prepared.num_classes != checked.num_classes:
+        raise RegunError(
+            f"the prepared table has {prepared.num_classes} classes and the model {checked.num_classes}; give the table "
+            f"that was made for this model."
+        )
 
 
 def audit(
@@ -191,6 +228,7 @@ def audit(
     before: nn.Module | None = None,
     retrained: nn.Module | Sequence[nn.Module] | None = None,
     out_models: nn.Module | Sequence[nn.Module] = (),
+    prepared: Prepared | None = None,
     unseen: str | Sequence[str] | None = None,
     attacks: str | Attack | Scorer | Sequence[str | Attack | Scorer] | None = None,
     metrics: str | Metric | Measure | Sequence[str | Metric | Measure] = (),
@@ -210,6 +248,7 @@ def audit(
         before: the model before unlearning. A test that does not flag it has no power: its result is inconclusive.
         retrained: one or more models trained without `forget`. The first gives the gaps, three or more the noise floor.
         out_models: short trainings on `retain`, used for `influence` where there is no retrained model.
+        prepared: out-of-fold predictions (`regun.prepare`), used for `influence` in place of `out_models`.
         unseen: the unseen sets to judge by; leave out one that the method learned from (ReGUn: heldout).
         attacks: attacks to run, by name or as functions; default: all that can run.
         metrics: further numbers to compute, by name or as functions.
@@ -243,7 +282,9 @@ def audit(
         predictions[start] if references else None,
         predictions[start + 1 : end],
         before=predictions[1] if before is not None else None,
-        outs=predictions[end:],
+        outs=[*predictions[end:], *_table_predictions(prepared, checked, inputs)]
+        if prepared is not None
+        else predictions[end:],
         unseen=judged,
         attacks=tried,
         metrics=measured,

@@ -23,13 +23,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from regun import files
+from regun.arguments import InputOptions
 from regun.data.examples import Examples, Indices
 from regun.data.overlap import in_memory
 from regun.data.sources import Source, as_examples, loaded_dataset
 from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
 from regun.hashing import code_digest, digest
-from regun.arguments import InputOptions
 from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap

@@ -168,6 +168,8 @@ def check_missing_needs(job: Job, method: Method, config: Any) -> None:
     needs = method.needs_of(config)
     if needs.retain and not len(job.indices("retain")):
         raise RegunError(f"{method.title} needs retain examples and there are none; give retain, or use neggrad.")
+    if needs.out_of_fold and job.out_of_fold is None:
+        raise RegunError(f"{method.title} needs a prepared table: make one with regun.prepare and give prepared=.")
     if needs.heldout and not len(job.indices("heldout")):
         raise RegunError(f"{method.title} needs heldout: {WITHOUT_HELDOUT}")
 

@@ -5,6 +5,7 @@
     as good as the base?  Then return the teacher: it never saw D_f                             (claim: retrained)
     otherwise theta <- (1 - shrink) base + shrink fresh, and for the rest of `share` R, annealed,
         L = (1 - w) 1/b sum over B_f of KL(teacher(x) || p_theta(.|x)) + w CE(B_r)                (claim: empirical)
+    a prepared table, and R is not short?  No teacher: `crossfit` with the table                (claim: empirical)
     not more accurate than the teacher?  Return the teacher.   Ruined?  Return the base, and advise to retrain.
 
 "As good" is measured on held-out examples, where there are some, and on retain examples; differences within the
@@ -25,6 +26,7 @@ from torch import nn
 
 from regun.errors import DivergedError
 from regun.methods import _from_scratch as from_scratch
+from regun.methods import crossfit
 from regun.methods._baseline_comparison import TOLERANCE, BaselineComparison
 from regun.methods._contract import Needs, Ranges, Work, passes
 from regun.methods._distill import Distillation, MembershipGap, distil
@@ -100,6 +102,8 @@ class Plan:
         if self.training == "rounds":
             return f"{cost}: it is retrained from scratch until it fits as before, by {self.teacher.samples:,} at most"
         ours = self.teacher.samples + self.distilling.samples
+        if self.training == "prepared":
+            return f"{cost}; the update with the prepared table takes {ours:,} ({ours / max(1, self.retraining):.0%})"
         return f"{cost}; at most {ours:,} ({ours / max(1, self.retraining):.0%} of that) are spent, teacher included"
 
 
@@ -108,8 +112,10 @@ def needs(config: Config) -> Needs:
     return NEEDS
 
 
-def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = False) -> Plan:
-    """Return what a run will do and cost; `given`: the user has a teacher."""
+def plan_of(
+    config: Config, retain: int, recipe: Recipe | None, given: bool = False, prepared: int | None = None
+) -> Plan:
+    """Return what a run will do and cost; `given`: the user has a teacher; `prepared`: forgotten records in a table."""
     usual, known = recipe or assumed_recipe(retain), recipe is not None
     retraining, whole = usual.epochs * retain, passes(usual.epochs, retain, usual.batch_size)
     each = config.batch_size + config.retain_batch
@@ -121,6 +127,9 @@ def plan_of(config: Config, retain: int, recipe: Recipe | None, given: bool = Fa
         return plan
     if config.from_scratch == "auto" and known and retraining <= config.short:
         return replace(plan, training="whole", teacher=whole)
+    if prepared is not None:
+        update = crossfit.work(_update(config), prepared, retain, usual)
+        return replace(plan, training="prepared", distilling=update, steps=update.steps)
     trials = from_scratch.trial_work(retain, usual.batch_size, 0 if known else len(from_scratch.RATES))
     if config.from_scratch == "auto" and not known and from_scratch.first_round(retain) * retain <= config.short:
         rounds = passes(from_scratch.most_epochs(retain, config.short), retain, usual.batch_size)
@@ -142,6 +151,8 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
 def unlearn(job: Job, config: Config) -> Fitted:
     """Retrain or distil, whichever fits this model and request."""
     run = _Run(job, config)
+    if run.plan.training == "prepared":
+        return run.cross_fitted()
     teacher = run.make_teacher()
     if run.may_return_teacher and run.as_good(teacher):
         return run.finish(teacher, "retrained")
@@ -152,13 +163,19 @@ def unlearn(job: Job, config: Config) -> Fitted:
     return fitted
 
 
+def _update(config: Config) -> crossfit.Config:
+    """Return the settings of the update with a prepared table."""
+    return crossfit.Config(share=min(config.share, crossfit.Config().share), steps=config.steps, lr=config.lr)
+
+
 class _Run:
     """One run of auto: its plan, the base as it was, and the comparison of models with it."""
 
     def __init__(self, job: Job, config: Config) -> None:
         self.job, self.fresh = with_fresh_weights(job)
         self.config = config
-        self.plan = plan_of(config, len(job.indices("retain")), job.recipe, job.teacher is not None)
+        table = len(job.indices("forget")) if job.out_of_fold is not None else None
+        self.plan = plan_of(config, len(job.indices("retain")), job.recipe, job.teacher is not None, table)
         LOG.info("%s", self.plan)
         self.base = frozen_copy(job.model)
         self.comparison = BaselineComparison(job, self.base)
@@ -182,6 +199,14 @@ class _Run:
                 self.recipe = replace(self.recipe, lr=self.recipe.lr / 10)
                 LOG.info("%s Once more, at a learning rate of %g.", fault, self.recipe.lr)
         return train_teacher(job, self.recipe, after)
+
+    def cross_fitted(self) -> Fitted:
+        """Distill towards the prepared table; a ruined model becomes the base again."""
+        fitted = crossfit.unlearn(self.job, _update(self.config))
+        if self.comparison.collapsed(self.job.model):
+            return self.finish(self.base, "base", warnings=[COLLAPSED])
+        fitted.notes |= {"plan": str(self.plan), "result": "cross-fitted", "accuracy": self._accuracy(self.job.model)}
+        return fitted
 
     def as_good(self, teacher: nn.Module) -> bool:
         """True if the teacher may be returned: trained by the whole recipe, or fitted as well as the base and hardly

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from regun.api import prepare_job
+from regun.api import ready_job
 from regun.arguments import InputOptions, RunOptions, check_arguments
 from regun.data.sources import Source
 from regun.errors import RegunError, SettingsError
@@ -49,12 +49,12 @@ def tune(
     if trials < 1:
         raise SettingsError([f"trials is {trials}; give at least 1."])
     run = run if run is not None else RunOptions()
-    prepared = prepare_job(
+    ready = ready_job(
         model, {"forget": forget, "retain": retain, "heldout": heldout, "val": val},
         method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, seed=seed, inputs=inputs,
         run=run,
     )  # fmt: skip
-    splits = prepared.job.splits
+    splits = ready.job.splits
     assert splits is not None
     unseen = len(splits.val) + round(SET_ASIDE * len(splits.heldout))
     if unseen < 2:
@@ -62,19 +62,19 @@ def tune(
             f"trials are scored on unseen examples (val, and half of heldout), and there are {unseen}; give at least 2 "
             f"as heldout= or val=, or use regun.unlearn."
         )
-    spec = prepared.spec
+    spec = ready.spec
     family = spec.preset or "resnet"
     outcome = search_job(
-        prepared.job,
+        ready.job,
         spec.method,
-        prepared.config,
+        ready.config,
         trials=int(trials),
         family=family if family in spec.method.search else "resnet",
         fixed=spec.settings,
         keep=run.keep,
         criterion=run.criterion,
     )
-    return prepared.finish(outcome)
+    return ready.finish(outcome)
 
 
 def search_job(

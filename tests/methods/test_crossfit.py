@@ -1,0 +1,187 @@
+"""Cross-fitted references: the loss by hand, its limits, and what unlearn, audit and auto make of a table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import regun
+from expect import error
+from regun.data.tensors import TensorExamples
+from regun.errors import DataError, RegunError
+from regun.methods import auto, crossfit
+from regun.splits import Splits
+from regun.training.fit import fit
+from regun.training.job import Job
+from regun.training.recipes import Recipe
+
+CLASSES = 3
+RECIPE = Recipe(epochs=50, lr=0.1, batch_size=16, momentum=0.0)
+
+
+def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=draw), torch.randint(0, CLASSES, (n,), generator=draw)
+
+
+def classifier(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(seed)
+        return nn.Linear(4, CLASSES)
+
+
+def job(forget: int = 6, retain: int = 20, table: torch.Tensor | None = None) -> Job:
+    x, y = records(forget + retain)
+    rows = np.arange(forget + retain)
+    splits = Splits(retain=rows[forget:], forget=rows[:forget], heldout=rows[:0], val=rows[:0], total=len(rows))
+    if table is None:
+        table = functional.softmax(torch.randn(forget, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
+    return Job(
+        model=classifier(),
+        examples=TensorExamples(x, y.numpy(), CLASSES),
+        splits=splits,
+        seed=1,
+        recipe=RECIPE,
+        out_of_fold=table,
+    )
+
+
+def prepared(data: tuple[torch.Tensor, torch.Tensor], **changes: object) -> regun.Prepared:
+    return regun.prepare(lambda dataset, seed: classifier(seed % 1000), data, **changes)  # type: ignore[arg-type]
+
+
+def test_one_step_is_the_formula() -> None:
+    """Forget and retain sets fit into one batch each, so the gradient can be written down."""
+    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, distill=0.4, lr=0.2)
+    base = classifier()
+    x, y = records(26)
+    p = functional.log_softmax(base(x), dim=1)
+    target = mine.out_of_fold
+    assert target is not None
+    forget = (target * (target.log() - p[:6])).sum() / 64
+    soft = functional.kl_div(p[6:], p[6:].detach(), log_target=True, reduction="batchmean")  # T cancels at the base
+    retain = 0.6 * functional.cross_entropy(base(x[6:]), y[6:]) + 0.4 * soft
+    expected = torch.autograd.grad(0.7 * forget + 0.3 * retain, list(base.parameters()))
+    crossfit.unlearn(mine, config)
+    for after, before, gradient in zip(mine.model.parameters(), base.parameters(), expected, strict=True):
+        assert torch.allclose(after, before - 0.2 * gradient, atol=1e-6)
+
+
+def test_a_record_weighs_the_same_alone_and_among_many() -> None:
+    """The forget term of a request of one record is 1/b of what its batch of b would be."""
+    moved: list[torch.Tensor] = []
+    for size in (8, 16):
+        mine = job(forget=1, table=torch.tensor([[1.0, 0.0, 0.0]]))
+        crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=size, w=0.0, distill=0.0, lr=0.1))
+        moved.append(mine.model.weight.detach() - classifier().weight.detach())  # type: ignore[operator]
+    assert torch.allclose(moved[0], 2 * moved[1], atol=1e-7)
+
+
+def test_without_a_forget_term_it_is_fine_tuning_with_distillation() -> None:
+    mine = job()
+    crossfit.unlearn(mine, crossfit.Config(steps=4, w=1.0, distill=1.0))
+    assert torch.allclose(mine.model.weight, classifier().weight, atol=1e-6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("forget", "retain"), [(1, 30), (6, 40), (200, 400)])
+def test_the_plan_is_what_is_spent(forget: int, retain: int) -> None:
+    mine, config = job(forget, retain), crossfit.Config(share=0.1)
+    planned = crossfit.work(config, forget, retain, RECIPE)
+    crossfit.unlearn(mine, config)
+    assert mine.cost.steps == planned.steps
+    assert mine.cost.backward <= planned.samples
+    if planned.steps > crossfit.LEAST_STEPS + 2:
+        assert planned.samples <= 0.11 * RECIPE.epochs * retain
+
+
+def test_batches_pass_together_so_that_batchnorm_sees_both() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.out, self.sizes = nn.BatchNorm1d(4), nn.Linear(4, CLASSES), list[int]()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.sizes.append(len(x))
+            return self.out(self.norm(x))
+
+    mine = replace(job(), model=Norm())
+    crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=4, retain_batch=5))
+    assert mine.model.sizes == [9]
+
+
+def test_unlearn_looks_the_forgotten_records_up() -> None:
+    x, y = records(40)
+    table = prepared((x, y))
+    seen: list[torch.Tensor | None] = []
+
+    def method(job: Job) -> None:
+        seen.append(job.out_of_fold)
+        fit(job, *_nothing(job))
+
+    regun.unlearn(classifier(), forget=(x[:3], y[:3]), retain=(x[3:], y[3:]), method=method, prepared=table)
+    assert seen[0] is not None
+    assert torch.equal(seen[0], table.probabilities(np.arange(3)))
+
+
+def _nothing(job: Job):
+    from regun.training.streams import one_pass
+
+    stream = one_pass(job, "retain", job.indices("retain"), 16)
+    return stream, lambda step: 0.0 * job.logits(step.retain.x).sum(), replace(RECIPE, epochs=1)
+
+
+def test_bad_tables_are_named() -> None:
+    x, y = records(40)
+    sets = {"forget": (x[:3], y[:3]), "retain": (x[3:], y[3:])}
+    with error(RegunError, "regun.prepare", "prepared"):
+        regun.unlearn(classifier(), **sets, method="crossfit")
+    with error(DataError, "train"):
+        regun.unlearn(classifier(), **sets, method="crossfit", prepared=prepared(records(40, seed=7)))
+    with error(RegunError, "prepared"):
+        regun.unlearn(classifier(), **sets, method="crossfit", prepared="table.safetensors")  # type: ignore[arg-type]
+    wide = regun.prepare(lambda dataset, seed: nn.Linear(4, 5), (x, y))
+    with error(RegunError, 5, 3):
+        regun.unlearn(classifier(), **sets, method="crossfit", prepared=wide)
+
+
+def test_auto_uses_a_table_where_retraining_is_long_and_keeps_to_its_plan() -> None:
+    long, short = RECIPE, replace(RECIPE, epochs=2)
+    config = auto.Config(short=100)
+    assert auto.plan_of(config, 20, short, prepared=6).training == "whole"
+    plan = auto.plan_of(config, 20, long, prepared=6)
+    assert plan.training == "prepared"
+    assert plan.teacher.samples == 0
+    mine = job()
+    fitted = auto.unlearn(mine, config)
+    assert fitted.notes["result"] == "cross-fitted"
+    assert mine.cost.steps == plan.distilling.steps
+    assert mine.cost.backward <= plan.distilling.samples
+
+
+def test_an_audit_takes_the_table_for_models_that_never_saw_the_records() -> None:
+    """The same numbers as from a module that returns the table's predictions."""
+    x, y = records(200)
+    unseen = records(100, seed=1)
+    table = prepared((x, y), test=unseen)
+    whole = torch.cat([x, unseen[0]])
+    answers = table.probabilities(np.arange(300)).log()
+
+    class Recites(nn.Module):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            place = (batch[:, None] == whole[None]).all(2).float().argmax(1)
+            return answers[place]
+
+    sets = {"forget": (x[:20], y[:20]), "retain": (x[20:], y[20:]), "test": unseen}
+    models = {"model": classifier(3), "before": classifier(4)}
+    by_table = regun.audit(**models, **sets, prepared=table, bootstrap=0)
+    by_model = regun.audit(**models, **sets, out_models=[Recites()], bootstrap=0)
+    assert by_table.influence is not None
+    assert by_model.influence is not None
+    assert by_table.influence.share.value == pytest.approx(by_model.influence.share.value, abs=1e-3)
+    assert by_table.influence.verdict == by_model.influence.verdict
+    with error(DataError, "val"):
+        regun.audit(**models, **sets, val=records(30, seed=2), prepared=table, bootstrap=0)
