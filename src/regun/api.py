@@ -76,7 +76,7 @@ def unlearn(
         recipe: how the model was trained (`{"epochs": 30, "lr": 0.1}`), for methods that train from scratch.
         rebuild: function of a seed that returns a new, untrained model of the same kind.
         teacher: a model, or a function of a batch of inputs, that never saw `forget`.
-        prepared: out-of-fold predictions of the training records (`regun.prepare`); with it `auto` trains no other model.
+        prepared: out-of-fold predictions of the records (`regun.prepare`); with it `auto` trains no other model.
         seed: seed of every random number of the run.
         inputs: how model and data are read.
         run: how long the run is, which epoch is returned, and who watches it.
@@ -212,8 +212,8 @@ def _check_table(prepared: Prepared, checked: CheckedInputs) -> None:
     check_arguments({"prepared": prepared}, {"prepared": ((Prepared,), "regun.Prepared.load(path)")})
     if prepared.num_classes != checked.num_classes:
         raise RegunError(
-            f"the prepared table has {prepared.num_classes} classes and the model {checked.num_classes}; give the table "
-            f"that was made for this model."
+            f"the prepared table has {prepared.num_classes} classes and the model {checked.num_classes}; give the "
+            f"table that was made for this model."
         )
 
 
