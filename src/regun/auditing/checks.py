@@ -24,46 +24,46 @@ from regun.auditing.predictions import (
 from regun.errors import AuditError, unknown
 
 
-def check_splits(signals: SplitPredictions) -> None:
+def check_splits(predictions: SplitPredictions) -> None:
     """Raise unless there is a forget set and an unseen one, of two examples or more, all with the same classes.
 
     One forgotten example is enough: it has a place among the unseen ones.
     """
-    for name in signals:
+    for name in predictions:
         if name not in SPLITS:
             raise AuditError(unknown("split", name, SPLITS))
-    if "forget" not in signals or not set(signals) & set(UNSEEN):
+    if "forget" not in predictions or not set(predictions) & set(UNSEEN):
         raise AuditError(
-            f"an audit needs the forget set and one of {', '.join(UNSEEN)}, got {', '.join(signals) or 'nothing'}: "
+            f"an audit needs the forget set and one of {', '.join(UNSEEN)}, got {', '.join(predictions) or 'nothing'}: "
             "attacks compare forgotten with unseen examples."
         )
-    for name, split in signals.items():
+    for name, split in predictions.items():
         if name in UNSEEN and len(split) < 2:
             raise AuditError(f"the {name} split has {len(split)} example; an attack needs at least 2 unseen ones.")
-        if split.num_classes != signals["forget"].num_classes:
+        if split.num_classes != predictions["forget"].num_classes:
             raise AuditError(
                 f"the {name} split has {split.num_classes} classes and the forget split "
-                f"{signals['forget'].num_classes}; both must come from the same model."
+                f"{predictions['forget'].num_classes}; both must come from the same model."
             )
 
 
-def aligned(signals: SplitPredictions, other: SplitPredictions, who: str) -> dict[str, Predictions]:
-    """Return `other` on the splits of `signals`; raise unless it has them all, on the same examples and classes."""
-    missing = [name for name in signals if name not in other]
+def aligned(predictions: SplitPredictions, other: SplitPredictions, who: str) -> dict[str, Predictions]:
+    """Return `other` on the splits of `predictions`; raise unless it has them all, on the same examples and classes."""
+    missing = [name for name in predictions if name not in other]
     if missing:
         raise AuditError(f"{who} lacks the {', '.join(missing)} split; run it on every split of the audited model.")
-    for name, split in signals.items():
+    for name, split in predictions.items():
         same_examples(split, other[name], f"the audited model and {who} on {name}")
-    return {name: other[name] for name in signals}
+    return {name: other[name] for name in predictions}
 
 
-def judged_sets(signals: SplitPredictions, unseen: Sequence[str] | None) -> tuple[str, ...]:
+def judged_sets(predictions: SplitPredictions, unseen: Sequence[str] | None) -> tuple[str, ...]:
     """Return the unseen sets that are judged: those named, or all there are; raise if one is missing or not unseen."""
-    names = tuple(name for name in UNSEEN if name in signals) if unseen is None else tuple(unseen)
-    wrong = [name for name in names if name not in UNSEEN or name not in signals]
-    if wrong or not names or "forget" not in signals:
+    names = tuple(name for name in UNSEEN if name in predictions) if unseen is None else tuple(unseen)
+    wrong = [name for name in names if name not in UNSEEN or name not in predictions]
+    if wrong or not names or "forget" not in predictions:
         raise AuditError(
-            f"an audit needs the forget set and unseen ones; got {', '.join(signals) or 'nothing'} and "
+            f"an audit needs the forget set and unseen ones; got {', '.join(predictions) or 'nothing'} and "
             f"unseen={', '.join(names) or 'nothing'}. Give forget and at least one of {', '.join(UNSEEN)}."
         )
     return names

@@ -131,12 +131,12 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
 
 
 def evaluate(
-    signals: SplitPredictions,
+    predictions: SplitPredictions,
     retrain: SplitPredictions | None = None,
     references: Sequence[SplitPredictions] = (),
     *,
     before: SplitPredictions | None = None,
-    outs: Sequence[SplitPredictions] = (),
+    out_models: Sequence[SplitPredictions] = (),
     unseen: Sequence[str] | None = None,
     attacks: Sequence[str | Attack | Scorer] | None = None,
     metrics: Sequence[str | Metric | Measure] = (),
@@ -149,9 +149,9 @@ def evaluate(
 ) -> Evaluation:
     """Return every number that the predictions allow, with intervals, gaps and verdicts.
 
-    `signals` maps split names (forget, one of test / heldout / val, and what else there is of retain, test, heldout,
-    val) to the audited model's `Signals`; `retrain` and each of `references` hold the same splits. `before` is the
-    model before unlearning: without it the power of the tests is unknown. `outs` are further models that saw
+    `predictions` maps split names (forget, one of test / heldout / val, and what else there is of retain, test, heldout,
+    val) to the audited model's `Predictions`; `retrain` and each of `references` hold the same splits. `before` is the
+    model before unlearning: without it the power of the tests is unknown. `out_models` are further models that saw
     neither forgotten nor unseen examples, such as short trainings; they serve where no retrained ones do. `unseen` are
     the sets that are judged (default: all there are; leave out one that the method trained towards).
 
@@ -160,21 +160,21 @@ def evaluate(
     resamples make the intervals; 0: none.
     """
     how = Resampling(bootstrap, seed, level)
-    check_splits(signals)
-    truth = aligned(signals, retrain, "Retrain") if retrain is not None else None
-    others = [aligned(signals, reference, f"reference {k}") for k, reference in enumerate(references)]
-    past = aligned(signals, before, "the model before unlearning") if before is not None else None
-    check_distinct([("the audited model", signals)] + ([("Retrain", truth)] if truth is not None else []), others)
-    judged = judged_sets(signals, unseen)
-    check_never_trained_on(signals["forget"].indices, trained_on, len(references))
-    chosen, measures = choose(attacks, metrics, len(references), "val" in signals)
+    check_splits(predictions)
+    truth = aligned(predictions, retrain, "Retrain") if retrain is not None else None
+    others = [aligned(predictions, reference, f"reference {k}") for k, reference in enumerate(references)]
+    past = aligned(predictions, before, "the model before unlearning") if before is not None else None
+    check_distinct([("the audited model", predictions)] + ([("Retrain", truth)] if truth is not None else []), others)
+    judged = judged_sets(predictions, unseen)
+    check_never_trained_on(predictions["forget"].indices, trained_on, len(references))
+    chosen, measures = choose(attacks, metrics, len(references), "val" in predictions)
     a = offline_a(references) if rmia_a is None else rmia_a
 
-    runs = run_attacks(chosen, signals, others, a, seed)
+    runs = run_attacks(chosen, predictions, others, a, seed)
     theirs = _summarized(run_attacks(chosen, truth, others, a, seed), level) if truth is not None else {}
     retrain_aucs = {run.name: theirs[run.auc_name] for run in runs if theirs}
-    statistics = measured(measures, signals, truth)
-    sizes = {name: len(signals[name]) for name in ("forget", *UNSEEN) if name in signals}
+    statistics = measured(measures, predictions, truth)
+    sizes = {name: len(predictions[name]) for name in ("forget", *UNSEEN) if name in predictions}
     numbers, results = _with_intervals(statistics, runs, retrain_aucs, sizes, how)
     numbers_before: dict[str, Estimate] = {}
     if past is not None:
@@ -186,8 +186,8 @@ def evaluate(
     retrained = own_values(measures, truth) if truth is not None else {}
     retrained |= {name: number.value for name, number in theirs.items()}
 
-    never = [model for model in (truth, *others) if model is not None] or outs
-    left = influence(signals, past, never, unseen=judged, seed=seed) if past is not None and never else None
+    never = [model for model in (truth, *others) if model is not None] or out_models
+    left = influence(predictions, past, never, unseen=judged, seed=seed) if past is not None and never else None
     if floor is True and truth is not None and len(references) >= 2:
         floor = floor_of([truth, *others], chosen, measures, seed)
     noise = floor if isinstance(floor, NoiseFloor) else None
@@ -203,7 +203,7 @@ def evaluate(
     at_once = 1 - (1 - LEVEL) / len(judged)
     loss = [run for run in runs if run.attack.name == LOSS_ATTACK and run.against in judged]
     basis = AuditBasis(
-        splits=tuple(signals),
+        splits=tuple(predictions),
         judged=judged,
         retrain=truth is not None,
         references=len(references),
@@ -224,7 +224,7 @@ def evaluate(
         metrics=_described(numbers, statistics, runs, measures),
         before=numbers_before,
         influence=left,
-        exposed=tuple(exposed_list(signals, past, against=judged[0])) if past and "retain" in signals else (),
+        exposed=tuple(exposed_list(predictions, past, against=judged[0])) if past and "retain" in predictions else (),
         findings=tuple(findings(basis)),
     )
 
