@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from regun.auditing.metrics import BUILT_IN, resolve_metric
 from regun.auditing.predictions import (
     SPLITS,
     UNSEEN,
-    FloatArray,
-    IntArray,
     Predictions,
     SplitPredictions,
     row_blocks,
@@ -69,40 +67,18 @@ def judged_sets(predictions: SplitPredictions, unseen: Sequence[str] | None) -> 
     return names
 
 
-def check_distinct(models: Sequence[tuple[str, SplitPredictions]], references: Sequence[SplitPredictions]) -> None:
+def check_distinct(models: Mapping[str, SplitPredictions | None], references: Sequence[SplitPredictions]) -> None:
     """Raise if a reference is the same model as another one: in its own denominator a model looks closer than it is."""
-    known = list(models)
+    earlier = {who: model["forget"].log_probs for who, model in models.items() if model is not None}
     for number, reference in enumerate(references):
-        for who, other in known:
-            if _same_outputs(reference["forget"].log_probs, other["forget"].log_probs):
+        ours = reference["forget"].log_probs
+        for who, theirs in earlier.items():
+            if all(np.array_equal(ours[rows], theirs[rows]) for rows in row_blocks(ours, theirs)):
                 raise AuditError(
                     f"reference {number} gives exactly the outputs of {who} on the forget set: the same model twice. "
                     "Use references of other seeds, each once."
                 )
-        known.append((f"reference {number}", reference))
-
-
-def _same_outputs(one: FloatArray, other: FloatArray) -> bool:
-    if one.shape != other.shape:
-        return False
-    return all(np.array_equal(one[rows], other[rows]) for rows in row_blocks(one, other))
-
-
-def check_never_trained_on(forget: IntArray, trained_on: Sequence[Iterable[int] | None], references: int) -> None:
-    """Raise if a reference trained on a forgotten example: it would no longer show what unseen data looks like."""
-    if trained_on and len(trained_on) != references:
-        raise AuditError(
-            f"trained_on has {len(trained_on)} entries for {references} references; give one each, or None."
-        )
-    for number, ids in enumerate(trained_on):
-        if ids is None:
-            continue
-        both = np.intersect1d(forget, np.array(list(ids), dtype=np.int64))
-        if len(both):
-            raise AuditError(
-                f"reference {number} trained on {len(both)} of the {len(forget)} forgotten examples (first id "
-                f"{both[0]}); a reference must never have seen them. Use models trained on the retain set only."
-            )
+        earlier[f"reference {number}"] = ours
 
 
 def choose(
@@ -124,22 +100,16 @@ def choose(
                 f"{' and a val split' if attack.population else ''}; got {references} references"
                 f"{'' if population else ' and no val split'}."
             )
-    given = [resolve_metric(metric) for metric in metrics]
-    measures = [*BUILT_IN.values(), *(metric for metric in given if metric is not BUILT_IN.get(metric.name))]
-    _check_shared_names(chosen, measures)
+    resolved = [resolve_metric(metric) for metric in metrics]
+    measures = [*BUILT_IN.values(), *(metric for metric in resolved if metric is not BUILT_IN.get(metric.name))]
+    # `x` against validation and `x_val` against test share a name, too
+    _check_unique("attacks", (number_name(attack.name, "", against) for attack in chosen for against in UNSEEN))
+    numbers = (name for attack in chosen for against in UNSEEN for name in attack_metrics(attack, against))
+    _check_unique("numbers", (*numbers, *(metric.name for metric in measures)))
     return chosen, measures
 
 
-def _check_shared_names(attacks: Sequence[Attack], metrics: Sequence[Metric]) -> None:
-    """`x` against validation and `x_val` against test would share theirs, too."""
-    shared = _twice(number_name(attack.name, "", against) for attack in attacks for against in UNSEEN)
+def _check_unique(what: str, names: Iterable[str]) -> None:
+    shared = [name for name, count in Counter(names).items() if count > 1]
     if shared:
-        raise AuditError(f"two attacks share a name: {', '.join(shared)}; give each its own.")
-    numbers = (name for attack in attacks for against in UNSEEN for name in attack_metrics(attack, against))
-    shared = _twice((*numbers, *(metric.name for metric in metrics)))
-    if shared:
-        raise AuditError(f"two numbers share a name: {', '.join(shared)}; give your attack or metric another one.")
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
+        raise AuditError(f"two {what} share a name: {', '.join(shared)}; rename your attack or metric.")

@@ -93,7 +93,7 @@ def risk_list(
         raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(predictions)}.")
     chosen = resolve_attack(attack or ("rmia" if references else "smia"))
     others = [aligned(needed, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct([("the audited model", predictions)], references)
+    check_distinct({"the audited model": predictions}, others)
     a, forget = offline_a(references), predictions["forget"]
 
     def placed(model: SplitPredictions) -> tuple[FloatArray, FloatArray]:
