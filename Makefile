@@ -29,7 +29,7 @@ check: $(VENV)/ready
 	$(BIN)/python -m pytest tests/test_imports.py
 
 bench: $(VENV)/ready
-	for name in training augment data unlearning audit audit_numbers study store ledger; do \
+	for name in training augment data overlap prepare unlearning audit audit_numbers study store ledger; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(VENV)/ready: pyproject.toml constraints.txt

@@ -304,6 +304,18 @@ def test_a_function_that_returns_probabilities_and_a_dataset_work() -> None:
     assert torch.allclose(table.probabilities(np.arange(60)), torch.full((60, CLASSES), 1 / CLASSES))
 
 
+def test_a_training_without_source_works() -> None:
+    class Trains:
+        def __call__(self, dataset: Dataset[Any], seed: int) -> nn.Module:
+            return linear(dataset, seed)
+
+    scope: dict[str, Any] = {"linear": linear}
+    exec("def typed(dataset, seed):\n    return linear(dataset, seed)", scope)  # as at a prompt
+    expected = small().probabilities(np.arange(60))
+    for train in (Trains(), scope["typed"]):
+        assert torch.equal(small(train=train).probabilities(np.arange(60)), expected)
+
+
 def test_reguns_own_loop_trains_by_a_shortened_recipe() -> None:
     def rebuild(seed: int) -> nn.Module:
         model = nn.Linear(4, CLASSES)

@@ -8,6 +8,7 @@ The models are not kept. Cost, once: K (1 - 1/K) share trainings per repeat; 0.7
 quarter of the epochs. See METHODS in the documentation for why short models are the better references.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
-from regun.plugins import guarded, source_digest
+from regun.plugins import guarded
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
 from regun.progress import ProgressLine
@@ -226,7 +227,7 @@ class _CrossFit:
             "seed": self.seed,
             "trained_by": by,
             "recipe": to_json(self.recipe) if self.recipe is not None else None,
-            "code": source_digest(self.train or cast(Any, self.rebuild), by),
+            "code": _source(self.train or self.rebuild, by),
             "regun_code": code_digest("regun.training.scratch", "regun.folds"),
         }
 
@@ -316,6 +317,14 @@ class _CrossFit:
             classes = int(torch.as_tensor(answers).shape[-1])
         adapted = as_teacher(model, classes)
         return adapted.eval()
+
+
+def _source(function: Any, name: str) -> str:
+    """Return the digest of a function's source, or of its name where there is none: typed at a prompt, an object."""
+    try:
+        return digest(inspect.getsource(function))
+    except (OSError, TypeError):
+        return digest(name)
 
 
 def _subset(source: Source, rows: Indices) -> Dataset[Any]:

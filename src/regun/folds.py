@@ -36,8 +36,8 @@ def merge_groups(size: int, *labelings: Sequence[Any] | npt.NDArray[Any]) -> Int
     for labeling in labelings:
         if len(labeling) != size:
             raise DataError(f"groups has {len(labeling):,} entries for {size:,} records; give one for each.")
-        _, codes = np.unique(np.asarray(labeling), return_inverse=True, axis=0)
-        codes = codes.ravel()
+        values = np.asarray(labeling)
+        codes = _numbered(values) if values.ndim == 2 else np.unique(values, return_inverse=True)[1]
         edges.append((np.arange(size), first_free + codes))
         first_free += int(codes.max()) + 1 if size else 0
     if not edges:
@@ -46,6 +46,22 @@ def merge_groups(size: int, *labelings: Sequence[Any] | npt.NDArray[Any]) -> Int
     graph = coo_matrix((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(first_free, first_free))
     number = cast("npt.NDArray[np.int32]", connected_components(graph, directed=False)[1])
     return number[:size].astype(np.int64)
+
+
+def sort_keys(keys: npt.NDArray[np.uint8]) -> IntArray:
+    """Return the rows in ascending order of their keys."""
+    words = np.ascontiguousarray(keys).view(np.uint64)
+    return np.lexsort((words[:, 1], words[:, 0])).astype(np.int64)
+
+
+def _numbered(keys: npt.NDArray[np.uint8]) -> IntArray:
+    """Return a number per key; equal keys have equal numbers."""
+    order = sort_keys(keys)
+    words = np.ascontiguousarray(keys).view(np.uint64)[order]
+    starts = np.concatenate([[0], (words[1:] != words[:-1]).any(axis=1)]) if len(keys) else np.zeros(0)
+    numbers = np.empty(len(keys), dtype=np.int64)
+    numbers[order] = np.cumsum(starts)
+    return numbers
 
 
 def assign_folds(

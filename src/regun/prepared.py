@@ -24,6 +24,7 @@ from regun.auditing.predictions import Predictions, log_sum_exp
 from regun.data.examples import Examples, Indices
 from regun.data.overlap import content_hashes, id_texts
 from regun.errors import DataError
+from regun.folds import sort_keys
 from regun.hashing import canonical_json, digest
 from regun.settings import read_json
 
@@ -90,8 +91,7 @@ class Prepared:
             raise DataError(f"the prepared table knows {which} records by id; give ids={{{which!r}: ...}}.")
         keys = record_keys(examples, ids if keyed_by == "ids" else None)
         places = self._places[which]
-        found = [places.get(key.tobytes(), -1) for key in keys]
-        rows = np.asarray(found, dtype=np.int64)
+        rows = np.asarray([places.get(key, -1) for key in _texts(keys)], dtype=np.int64)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
             raise DataError(
@@ -176,7 +176,7 @@ class Prepared:
         found: dict[str, dict[bytes, int]] = {}
         for number, name in enumerate(SETS):
             rows = np.flatnonzero(self.sets == number)[::-1]  # of equal content the first row counts
-            found[name] = {self.keys[row].tobytes(): int(row) for row in rows}
+            found[name] = dict(zip(_texts(self.keys[rows]), rows.tolist(), strict=True))
         return found
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -217,10 +217,14 @@ def record_keys(examples: Examples, ids: Sequence[Any] | None = None) -> Keys:
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 
+def _texts(keys: Keys) -> list[bytes]:
+    whole = np.ascontiguousarray(keys).tobytes()
+    return [whole[at : at + KEY_BYTES] for at in range(0, len(whole), KEY_BYTES)]
+
+
 def keys_digest(keys: Keys) -> str:
     """Return the SHA-256 of a set of keys, whatever their order."""
-    whole = np.sort(np.ascontiguousarray(keys).view("V16").ravel()) if len(keys) else keys
-    return sha256(whole.tobytes()).hexdigest()
+    return sha256(keys[sort_keys(keys)].tobytes()).hexdigest()
 
 
 def _problem(table: Prepared) -> str | None:
