@@ -11,7 +11,7 @@ import pytest
 from regun.cli import build_parser, lists, main
 from regun.cli.arguments import EXIT_CODES
 from regun.errors import RegunError
-from regun.plugins import find_function, find_module, guarded
+from regun.plugins import find_function, find_module, user_code
 
 DOCS = Path(__file__).parents[1] / "docs/reliability.md"
 REGUN = [sys.executable, "-m", "regun"]
@@ -138,14 +138,17 @@ def test_a_model_that_leaves_python_is_no_success(
 
 
 def test_what_runs_guarded_names_itself() -> None:
-    with pytest.raises(RegunError, match=r"^the method x.py failed: SystemExit: 0$"), guarded("the method x.py"):
+    with pytest.raises(RegunError, match=r"^the method x.py failed: SystemExit: 0$"), user_code("the method x.py"):
         sys.exit(0)
-    with pytest.raises(RegunError, match=r"^it failed: ZeroDivisionError: division by zero$") as caught, guarded("it"):
+    with (
+        pytest.raises(RegunError, match=r"^it failed: ZeroDivisionError: division by zero$") as caught,
+        user_code("it"),
+    ):
         _ = 1 / 0
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(RegunError, match=r"^as it is$"), guarded("it"):
+    with pytest.raises(RegunError, match=r"^as it is$"), user_code("it"):
         raise RegunError("as it is")
-    with pytest.raises(KeyboardInterrupt), guarded("it"):
+    with pytest.raises(KeyboardInterrupt), user_code("it"):
         raise KeyboardInterrupt
 
 

@@ -39,7 +39,7 @@ def find_function(name: str, what: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def guarded(what: str) -> Generator[None]:
+def user_code(what: str) -> Generator[None]:
     """Code of the user's runs in here: whatever it raises, sys.exit too, becomes an error that names it."""
     try:
         yield
@@ -54,7 +54,7 @@ def find_module(place: str) -> ModuleType:
     return _run_file(_expanded(place)) if place.endswith(".py") else _import(place)
 
 
-def located(name: str, folder: Path | str | None = None) -> str:
+def absolute_name(name: str, folder: Path | str | None = None) -> str:
     """`file.py:function` with the file's whole path, a relative one looked for in `folder` (or here); others as is."""
     file, colon, function = name.rpartition(":")
     if not file.endswith(".py"):
@@ -88,7 +88,7 @@ class UserFunction:
         hints = _hints(self.function)
         own = {key: Path(v) if Path in _options(hints.get(key)) and v else v for key, v in self.settings.items()}
         shown = ", ".join(f"{key}={value!r}" for key, value in {**given, **self.settings}.items())
-        with guarded(f"{self.name}({shown})"):
+        with user_code(f"{self.name}({shown})"):
             return self.function(**given, **own)
 
 
@@ -149,7 +149,7 @@ def trusted_name(name: str, digest: str | None, trusted: Iterable[str], option: 
     place, function = _place(name), name.removeprefix(_place(name))
     alike = [other for other in trusted if is_code(other) and other.removeprefix(_place(other)) == function]
     for other in alike:
-        if located(other) == located(name) if digest is None else file_digest(other) == digest:
+        if absolute_name(other) == absolute_name(name) if digest is None else file_digest(other) == digest:
             return other
     if alike:
         raise RegunError(
@@ -199,7 +199,7 @@ def _read(path: Path) -> bytes:
 
 def _import(place: str) -> ModuleType:
     try:
-        with guarded(f"importing {place}"):
+        with user_code(f"importing {place}"):
             return importlib.import_module(place)
     except RegunError as fault:
         missing = fault.__cause__.name if isinstance(fault.__cause__, ModuleNotFoundError) else None
@@ -224,7 +224,7 @@ def _run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look a class's module up there
     try:
-        with guarded(f"running {path}"), _importing_from(path.resolve().parent):
+        with user_code(f"running {path}"), _importing_from(path.resolve().parent):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]

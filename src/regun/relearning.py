@@ -23,7 +23,7 @@ from regun.training.recipes import Recipe, Updates
 from regun.training.streams import Stream, one_pass
 from regun.types import Indices
 
-LOOKS = (8, 4, 2, 1)
+CHECKPOINT_DIVISORS = (8, 4, 2, 1)
 """Where on its way a model is looked at: after an eighth, a quarter, a half and all of the steps."""
 GENTLE = 0.1
 """The rate, as a share of the highest one that the model was trained with."""
@@ -40,16 +40,16 @@ def relearn_updates(recipe: Recipe | None) -> Updates:
     return Updates(epochs=2, batch_size=64, lr=GENTLE * recipe.lr, **known)
 
 
-def relearn_points(updates: Updates, retain: int) -> tuple[int, ...]:
+def relearning_checkpoints(updates: Updates, retain: int) -> tuple[int, ...]:
     """Steps at which a model is looked at, the first before any."""
     total = updates.epochs * -(-retain // updates.batch_size)
-    return tuple(dict.fromkeys((0, *(-(-total // part) for part in LOOKS))))
+    return tuple(dict.fromkeys((0, *(-(-total // part) for part in CHECKPOINT_DIVISORS))))
 
 
 def relearn_steps(job: Job, updates: Updates, look: Callable[[nn.Module], None]) -> Fitted:
     """Train the job's model on its retain set; `look` sees it before the first step and at every point after."""
     stream = one_pass(job, "retain", job.indices("retain"), updates.batch_size)
-    points = relearn_points(updates, len(job.indices("retain")))
+    points = relearning_checkpoints(updates, len(job.indices("retain")))
 
     def watched(epoch: Epoch, model: nn.Module) -> None:
         job.on_epoch(epoch, model)
@@ -86,11 +86,11 @@ RETAINED = 2000
 """Retained examples that are looked at, evenly spread over the retain set: enough to see accuracy fall."""
 
 
-Looks = Mapping[str, tuple[Examples, Indices]]
+MeasuredSets = Mapping[str, tuple[Examples, Indices]]
 """Which examples are looked at, by split."""
 
 
-def looked_at(examples: Examples, splits: Splits, unseen: Looks) -> Looks:
+def relearning_sets(examples: Examples, splits: Splits, unseen: MeasuredSets) -> MeasuredSets:
     """The splits that a check looks at: forget, a part of retain, and the first unseen one that has examples."""
     there = next((name for name in UNSEEN if name in unseen and len(unseen[name][1])), None)
     if there is None:
@@ -103,7 +103,7 @@ def looked_at(examples: Examples, splits: Splits, unseen: Looks) -> Looks:
     return {"forget": (examples, splits.forget), there: unseen[there], "retain": (examples, splits.retain[part])}
 
 
-def curve_of(job: Job, updates: Updates, looks: Looks) -> RelearningCurve:
+def relearning_curve(job: Job, updates: Updates, looks: MeasuredSets) -> RelearningCurve:
     """What the job's model says about every split before, during and after its steps."""
     log_probs: dict[str, list[Any]] = {name: [] for name in looks}
     right: dict[str, list[Any]] = {name: [] for name in looks}
@@ -118,7 +118,7 @@ def curve_of(job: Job, updates: Updates, looks: Looks) -> RelearningCurve:
     if fitted.diverged:
         raise NotFiniteError(f"relearning stopped: {fitted.diverged}.")
     return RelearningCurve(
-        relearn_points(updates, len(job.indices("retain"))),
+        relearning_checkpoints(updates, len(job.indices("retain"))),
         {name: np.stack(values) for name, values in log_probs.items()},
         {name: np.stack(values) for name, values in right.items()},
     )
@@ -128,7 +128,7 @@ def relearn(
     models: Sequence[nn.Module],
     examples: Examples,
     splits: Splits,
-    unseen: Looks,
+    unseen: MeasuredSets,
     *,
     updates: Updates,
     seed: int = 0,
@@ -137,12 +137,12 @@ def relearn(
 ) -> tuple[Relearned, Cost]:
     """The check on models in memory: the audited one, then, where they are, Retrain and references; with `before`, the
     last is the one before unlearning. All are copied."""
-    looks, cost, curves = looked_at(examples, splits, unseen), Cost(), list[RelearningCurve]()
+    looks, cost, curves = relearning_sets(examples, splits, unseen), Cost(), list[RelearningCurve]()
     for model in models:
         where = device if device is not None else device_of(model)
         copy = private_copy(model, where)
         job = Job(model=copy, examples=examples, splits=splits, seed=derive(seed, "relearn"), device=where)
-        curves.append(curve_of(job, updates, looks))
+        curves.append(relearning_curve(job, updates, looks))
         cost.add(**vars(job.cost))
     return compare_curves(curves, len(curves) - 1 - before, known=before), cost
 

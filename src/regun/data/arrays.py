@@ -29,14 +29,14 @@ def content_digest(images: Images, labels: Indices, num_classes: int) -> str:
 class ArrayExamples(Examples):
     """`images` (N, H, W, C) uint8 with int64 `labels`; `pipeline` says how a stored image becomes a model input.
 
-    `known_digest` is the content digest if the caller has it; otherwise it is computed when first needed.
+    `precomputed_digest` is the content digest if the caller has it; otherwise it is computed when first needed.
     """
 
     images: Images
     labels: Indices
     num_classes: int
     pipeline: InputPipeline
-    known_digest: str | None = None
+    precomputed_digest: str | None = None
 
     def __post_init__(self) -> None:
         _check_images(self.images)
@@ -47,20 +47,20 @@ class ArrayExamples(Examples):
 
     @cached_property
     def digest(self) -> str:
-        return self.known_digest or content_digest(self.images, self.labels, self.num_classes)
+        return self.precomputed_digest or content_digest(self.images, self.labels, self.num_classes)
 
     def describe_inputs(self) -> dict[str, Any]:
         return self.pipeline.describe()
 
     def with_pipeline(self, pipeline: InputPipeline) -> "ArrayExamples":
         """Return the same content with another pipeline; a digest that was computed is reused."""
-        known = vars(self).get("digest", self.known_digest)
-        return dataclasses.replace(self, pipeline=pipeline, known_digest=known)
+        known = vars(self).get("digest", self.precomputed_digest)
+        return dataclasses.replace(self, pipeline=pipeline, precomputed_digest=known)
 
     def select(self, rows: Indices) -> "ArrayExamples":
         """Return the examples at `rows` as a new set."""
         images = np.asarray(self.images)[rows]
-        return dataclasses.replace(self, images=images, labels=self.labels[rows], known_digest=None)
+        return dataclasses.replace(self, images=images, labels=self.labels[rows], precomputed_digest=None)
 
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"

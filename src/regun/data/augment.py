@@ -46,13 +46,13 @@ def is_channels_last(images: Tensor) -> bool:
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
 
-def laid_out(result: Tensor, like: Tensor) -> Tensor:
+def match_layout(result: Tensor, like: Tensor) -> Tensor:
     """The result in the memory layout of the images it came from."""
     return result.contiguous(memory_format=torch.channels_last if is_channels_last(like) else torch.contiguous_format)
 
 
 @dataclass(frozen=True)
-class Named:
+class BaseTransform:
     """What every transform shares: its settings are checked when it is made, and described by name."""
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class PadCrop(Named):
+class PadCrop(BaseTransform):
     """Pad with zeros on every side, then cut the original size at a random place: offsets uniform in 0..2 padding."""
 
     padding: int = setting(4, "zeros added on every side, in pixels", low=0)
@@ -93,7 +93,7 @@ class PadCrop(Named):
 
 
 @dataclass(frozen=True)
-class Flip(Named):
+class Flip(BaseTransform):
     """Mirror left and right with probability p."""
 
     p: float = setting(0.5, "probability of a flip", low=0, high=1)
@@ -106,7 +106,7 @@ class Flip(Named):
 
 
 @dataclass(frozen=True)
-class ColorJitter(Named):
+class ColorJitter(BaseTransform):
     """Random brightness, contrast, saturation and hue, in an order of each sample's own; the result is a float.
 
     Factors f ~ U[max(0, 1 - s), 1 + s] blend x <- clamp(f x + (1 - f) base) with base 0, mean grey or grey;
@@ -159,7 +159,7 @@ class ColorJitter(Named):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Named):
+class RandomResizedCrop(BaseTransform):
     """Cut a random box (share of the area in `scale`, width / height in `ratio`) and resize it to size x size.
 
     Ten tries for a box that fits, then the largest centred box within the ratio limits; bilinear with antialiasing.
@@ -183,11 +183,11 @@ class RandomResizedCrop(Named):
         boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
-        return laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
+        return match_layout(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
 
 
 @dataclass(frozen=True)
-class RandomErasing(Named):
+class RandomErasing(BaseTransform):
     """With probability p, replace a random box by standard normal noise; the result is a float.
 
     The box takes a share of the area in `area` and has height / width in `ratio`; after ten misfits nothing is erased.
@@ -216,7 +216,7 @@ class RandomErasing(Named):
 
 
 @dataclass(frozen=True)
-class Resize(Named):
+class Resize(BaseTransform):
     """Resize so that the shorter side becomes `shorter` and the other keeps the shape; bilinear with antialiasing."""
 
     shorter: int = setting(256, "length of the shorter side", low=1)
@@ -224,11 +224,11 @@ class Resize(Named):
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         least = min(height, width)
-        return laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
+        return match_layout(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
 
 
 @dataclass(frozen=True)
-class CentreCrop(Named):
+class CentreCrop(BaseTransform):
     """Cut size x size from the middle."""
 
     size: int = setting(224, "height and width of the result", low=1)
@@ -238,7 +238,7 @@ class CentreCrop(Named):
         if min(height, width) < self.size:
             raise DataError(f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize first.")
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        return laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
+        return match_layout(images[:, :, top : top + self.size, left : left + self.size], images)
 
 
 def _blends(amounts: Tensor, turns: Tensor) -> Tensor:

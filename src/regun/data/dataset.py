@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
-from regun.data.examples import Batch, Examples, by_position, checked_labels, code_of, in_order, named, placed
+from regun.data.examples import Batch, Examples, batch_plan, by_position, checked_labels, code_of, named, to_device
 from regun.errors import DataError
 from regun.rng import derive, isolated
 from regun.types import Device, Indices, Inputs
@@ -32,7 +32,7 @@ class DatasetExamples(Examples):
     evaluation: Dataset[Any] | None = None
     collate: Callable[[list[Any]], Any] = default_collate  # pyright: ignore[reportUnknownVariableType]
     workers: int = 0
-    known_labels: Sequence[int] | Indices | None = field(default=None, repr=False)
+    item_labels: Sequence[int] | Indices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         sizes = [len(cast(Sized, d)) for d in (self.dataset, self.evaluation) if d is not None]
@@ -48,10 +48,10 @@ class DatasetExamples(Examples):
 
     def labels_at(self, indices: Indices) -> Indices:
         """Return labels; an item is read for its label at most once, and only if the dataset does not list it."""
-        if self.stated_labels is not None:
-            return self.stated_labels[indices]
+        if self.listed_labels is not None:
+            return self.listed_labels[indices]
         unread = np.unique(indices[self._read_labels[indices] < 0])
-        for _ in self.stream([unread[part] for part in in_order(len(unread))] if len(unread) else []):
+        for _ in self.stream([unread[part] for part in batch_plan(len(unread))] if len(unread) else []):
             pass  # every batch leaves its labels behind
         return self._read_labels[indices]
 
@@ -64,9 +64,9 @@ class DatasetExamples(Examples):
         return np.full(len(self), -1, dtype=np.int64)
 
     @cached_property
-    def stated_labels(self) -> Indices | None:
-        """`known_labels`, or the `targets` or `labels` of the dataset or of the dataset behind a Subset."""
-        listed = self.known_labels if self.known_labels is not None else _listed_labels(self.dataset)
+    def listed_labels(self) -> Indices | None:
+        """`item_labels`, or the `targets` or `labels` of the dataset or of the dataset behind a Subset."""
+        listed = self.item_labels if self.item_labels is not None else _listed_labels(self.dataset)
         if listed is None:
             return None
         labels = checked_labels(listed, self.num_classes)
@@ -115,11 +115,11 @@ class DatasetExamples(Examples):
         if isinstance(collated, _Failure):
             raise collated.error()
         x, y = _parts(collated)
-        labels = _checked_labels(y, indices, self.stated_labels, self.num_classes)
+        labels = _checked_labels(y, indices, self.listed_labels, self.num_classes)
         self._read_labels[indices] = labels.numpy()
         for name, part in named(x).items():
             _check_input(name, part, indices)
-        return Batch(placed(x, device), labels.to(device), torch.from_numpy(indices))
+        return Batch(to_device(x, device), labels.to(device), torch.from_numpy(indices))
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: i
         place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])
         raise DataError(
             f"item {indices[place]} has the label {int(labels[place])}, but the dataset lists "
-            f"{stated[indices[place]]}; pass the labels of the items as known_labels."
+            f"{stated[indices[place]]}; pass the labels of the items as item_labels."
         )
     return labels
 

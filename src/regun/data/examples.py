@@ -104,7 +104,7 @@ class Examples(ABC):
             hashing.digest(
                 {name: hashing.digest(t.detach().contiguous().numpy()) for name, t in named(batch.x).items()}
             )
-            for batch in self.stream(in_order(len(self)))
+            for batch in self.stream(batch_plan(len(self)))
         ]
         return hashing.digest([*inputs, hashing.digest(self.labels)])
 
@@ -163,7 +163,7 @@ def code_of(kind: type) -> str:
     return code_digest(kind.__module__) if builtin else source_digest(kind, kind.__qualname__)
 
 
-def in_order(count: int, size: int = 256) -> list[Indices]:
+def batch_plan(count: int, size: int = 256) -> list[Indices]:
     """Return a plan of batches that goes once through `count` examples."""
     return np.split(np.arange(count, dtype=np.int64), range(size, count, size))
 
@@ -178,7 +178,7 @@ def by_position(parts: Sequence[Tensor]) -> Mapping[str, Tensor]:
     return {str(place): part for place, part in enumerate(parts)}
 
 
-def placed(x: Inputs, device: Device) -> Inputs:
+def to_device(x: Inputs, device: Device) -> Inputs:
     """Return inputs on the device, image batches in the memory layout that convolutions prefer."""
     if isinstance(x, Tensor):
         return channels_last(x.to(device))
@@ -190,7 +190,7 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-def renumbered(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
+def with_indices(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
     """Yield batches of another set with the indices of this plan."""
     for indices, batch in zip(plan, batches, strict=True):
         yield Batch(batch.x, batch.y, torch.from_numpy(indices))

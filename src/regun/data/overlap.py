@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from regun.data.arrays import ArrayExamples
-from regun.data.examples import Examples, in_order, named
+from regun.data.examples import Examples, batch_plan, named
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
@@ -86,7 +86,7 @@ def content_hashes(examples: Examples) -> Hashes:
     if in_memory(examples):
         first = named(examples.fetch(np.zeros(1, dtype=np.int64)).x)
         size = max(1, BLOCK_BYTES // max(1, sum(part.nbytes for part in first.values())))
-    blocks = [_hash_rows(named(batch.x)) for batch in examples.stream(in_order(len(examples), size))]
+    blocks = [_hash_rows(named(batch.x)) for batch in examples.stream(batch_plan(len(examples), size))]
     return np.concatenate(blocks).view("S16").ravel()
 
 

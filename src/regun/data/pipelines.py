@@ -1,4 +1,4 @@
-"""Named input pipelines: which transforms go together, and in which order.
+"""BaseTransform input pipelines: which transforms go together, and in which order.
 
 Order in training: geometry, flip, RandAugment (all on uint8), colour jitter, erasing (on floats), then normalisation.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regun.data.augment import Named, block_size, grey, laid_out
+from regun.data.augment import BaseTransform, block_size, grey, match_layout
 from regun.errors import DataError, SettingsError
 from regun.settings import setting
 
@@ -22,7 +22,7 @@ SIGNED = frozenset(
 
 
 @dataclass(frozen=True)
-class RandAugment(Named):
+class RandAugment(BaseTransform):
     """Apply `n` operations in turn to each sample, each drawn uniformly, with a random sign where it has one."""
 
     n: int = setting(2, "operations a sample", low=0)
@@ -62,7 +62,7 @@ class RandAugment(Named):
                 sign = signs[rows].double() if name in SIGNED else torch.ones(len(rows), dtype=torch.float64)
                 if name != "Identity":
                     _apply(operation, out, rows, strengths[name] * sign)
-        return laid_out(out, images)
+        return match_layout(out, images)
 
 
 def _apply(operation: Operation, images: Tensor, rows: Tensor, strength: Tensor) -> None:

@@ -17,7 +17,7 @@ from regun.data.pipelines import IMAGENET, OWN, PIPELINES, Constants, get_pipeli
 from regun.data.sources import load_user_data
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, unknown
-from regun.plugins import find_function, find_user_function, is_code, located, parameters_of
+from regun.plugins import absolute_name, find_function, find_user_function, is_code, parameters_of
 from regun.rng import isolated
 from regun.settings import bind, check, setting, to_json
 
@@ -61,7 +61,7 @@ class DataSpec:
         A relative `file.py:function` is relative to `folder`, or else to the current directory.
         """
         if is_code(name):
-            return _read_user_data(located(name, folder), values)
+            return _read_user_data(absolute_name(name, folder), values)
         problems = [] if name in DATA_SETS else [unknown("data set", name, [*DATA_SETS, USER_NAME])]
         try:
             settings = bind(DataSettings, values, "data")
@@ -103,7 +103,7 @@ class DataSet:
     takes: tuple[str, ...] = ()
     """Its settings besides the limits; one that takes `root` needs it."""
     model: str = "resnet18"
-    augment: str | None = None
+    pipeline: str | None = None
     """Its input pipeline, which overrides that of the model."""
 
 
@@ -139,7 +139,7 @@ RECORDS = (
         ((0.5,), (0.5,)),
         sizes=(1437, 360),
         model="cnn",
-        augment="digits",
+        pipeline="digits",
     ),
     DataSet(
         "cifar10",
@@ -181,7 +181,7 @@ USER_DATA = DataSet(
     "your function, also path/to/file.py:function; it returns regun.data.Data or (train, test)",
     _load_user_data,
     ((), ()),
-    augment=OWN.name,
+    pipeline=OWN.name,
 )
 
 
@@ -203,19 +203,19 @@ def takes_root(name: str, folder: Path | str | None = None) -> bool:
     """Return True if a data set needs a folder; False also for what is no data set."""
     try:
         if is_code(name):
-            path = located(name, folder)
+            path = absolute_name(name, folder)
             return "root" in parameters_of(path, find_function(path, RETURNS))
         return "root" in data_set(name).takes
     except RegunError:
         return False
 
 
-def pipeline(name: str, data_name: str) -> InputPipeline:
+def get_pipeline(name: str, data_name: str) -> InputPipeline:
     """Return the input pipeline `name` with the constants of the data set; those for 224x224 images use ImageNet's.
 
     The constants of a user's data set are known when it is loaded, and left empty here.
 
-    >>> pipeline("resnet", "cifar10").train[0]
+    >>> get_pipeline("resnet", "cifar10").train[0]
     PadCrop(padding=4)
     """
     problems = [unknown("input pipeline", name, PIPELINES)] if name not in PIPELINES else []
@@ -228,7 +228,7 @@ def pipeline(name: str, data_name: str) -> InputPipeline:
 
 def load_data(spec: DataSpec, preset: str, on_progress: ProgressCallback | None = None) -> Data:
     """Load a data set with the named input pipeline (see `regun.data.pipelines`)."""
-    pipeline(preset, spec.name)  # raises before anything is read
+    get_pipeline(preset, spec.name)  # raises before anything is read
     record = data_set(spec.name)
     data = record.load(spec, InputPipeline(OWN.name, *record.constants), on_progress)
     train = _limited(data.train, spec.settings.limit, "limit")

@@ -110,7 +110,7 @@ def _with_classes(part: Examples, classes: int) -> Examples:
     if isinstance(part, ArrayExamples):
         return part.with_pipeline(replace(part.pipeline, name=OWN.name))
     if isinstance(part, DatasetExamples) and part.num_classes == MANY_CLASSES:  # the labels are not read again
-        return replace(part, num_classes=classes, known_labels=part.labels)
+        return replace(part, num_classes=classes, item_labels=part.labels)
     if isinstance(part, TensorExamples) and part.num_classes == MANY_CLASSES:
         return replace(part, num_classes=classes)
     return part

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from regun.data.examples import Batch, Examples, channels_last, renumbered
+from regun.data.examples import Batch, Examples, channels_last, with_indices
 from regun.errors import DataError
 from regun.hashing import digest
 from regun.types import Device, Indices, Inputs
@@ -76,7 +76,7 @@ class Joined(Examples):
             part = next(iter(self._divide(plan[0])))
             local = [indices - self.starts[part] for indices in plan]
             source = self.parts[part].stream(local, augment=augment, seed=seed, first=first, device=device)
-            yield from renumbered(source, plan)
+            yield from with_indices(source, plan)
             return
         for number, indices in enumerate(plan, start=first):
             batches = [
@@ -147,7 +147,7 @@ class Selected(Examples):
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
         inner = [self.rows[indices] for indices in plan]
-        return renumbered(self.examples.stream(inner, augment=augment, seed=seed, first=first, device=device), plan)
+        return with_indices(self.examples.stream(inner, augment=augment, seed=seed, first=first, device=device), plan)
 
 
 def _joined(parts: Sequence[Inputs], order: Tensor) -> Inputs:

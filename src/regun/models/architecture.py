@@ -17,7 +17,7 @@ class Defaults:
     family: str = "resnet"
     """Whose settings of the paper a method takes on it: `resnet` or `swin`."""
     recipe: str = "resnet18-small"
-    augment: str = "resnet"
+    pipeline: str = "resnet"
     """The input pipeline, unless the data set forces one."""
 
 

@@ -35,10 +35,10 @@ def build_user_model(user: UserFunction, num_classes: int, image_size: ImageSize
 
 
 def user_defaults(name: str) -> Defaults:
-    """What goes with the model: FAMILY, RECIPE and AUGMENT as attributes of the function or else of its file."""
+    """What goes with the model: FAMILY, RECIPE and PIPELINE as attributes of the function or else of its file."""
     function = find_function(name, WHAT)
     said = {**vars(sys.modules[function.__module__]), **vars(function)}
-    found = {key: said[key.upper()] for key in ("family", "recipe", "augment") if key.upper() in said}
+    found = {key: said[key.upper()] for key in ("family", "recipe", "pipeline") if key.upper() in said}
     wrong = [f"{name}: {k.upper()} is {v!r}; give text." for k, v in found.items() if not isinstance(v, str)]
     if not wrong and found.get("family", "resnet") not in FAMILIES:
         wrong = [f"{name}: {unknown('FAMILY', found['family'], FAMILIES)}"]
