@@ -1,4 +1,4 @@
-"""Examples that are already tensors: images as floats, feature vectors, token mappings."""
+"""`TensorExamples`: inputs that are tensors already, as floating-point images, feature vectors or tokens."""
 
 from dataclasses import dataclass
 
