@@ -63,7 +63,7 @@ class Relearning:
         """Return the key of the seed, which all models of this split share."""
         return rng_key({name: value for name, value in self.inputs().items() if name not in ("weights", "model")})
 
-    def looks(self) -> MeasuredSets:
+    def sets(self) -> MeasuredSets:
         """Return the examples to measure: forgotten, retained, and the first unseen set there is."""
         test = np.arange(len(self.data.test))
         unseen = {"test": (self.data.test, test), "heldout": (self.data.train, self.splits.heldout)}
@@ -89,7 +89,7 @@ def relearn_model(
         )
         about = {"model": run.target.key, "data_name": run.data.name, "cost": vars(job.cost)}
         try:
-            curve = relearning_curve(job, run.updates, run.looks())
+            curve = relearning_curve(job, run.updates, run.sets())
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
         arrays = {f"log_probs.{name}": torch.from_numpy(values) for name, values in curve.log_probs.items()}
@@ -132,4 +132,4 @@ def relearn_models(
         if on_model is not None:
             on_model(number + 1, len(models))
         curves.append(relearn_model(replace(target, target=model), store, device))
-    return compare_curves(curves, len(retrained), known=bool(control))
+    return compare_curves(curves, with_before=bool(control))
