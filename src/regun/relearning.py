@@ -112,7 +112,7 @@ def curve_of(job: Job, updates: Updates, looks: Looks) -> RelearningCurve:
         for name, (examples, rows) in looks.items():
             said = predict(model, examples, rows, job.device)
             log_probs[name].append(said.true_log_prob)
-            right[name].append(said.predictions == said.labels)
+            right[name].append(said.predicted == said.labels)
 
     fitted = relearn_steps(job, updates, look)
     if fitted.diverged:

@@ -111,7 +111,7 @@ class Assessor:
             retrained[0] if retrained else None,
             retrained[1:],
             before=self._scoped(scope, original)[0] if original is not None else None,
-            outs=self._scoped(scope, *out_models),
+            out_models=self._scoped(scope, *out_models),
             unseen=unseen,
             bootstrap=self.plan.options.bootstrap,
             seed=self.plan.options.seed,

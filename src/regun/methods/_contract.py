@@ -38,7 +38,7 @@ class Needs:
 
     @property
     def uses_out_of_fold(self) -> bool:
-        """True if the method uses a prepared table."""
+        """True if the method uses a prepared table where there is one."""
         return self.out_of_fold or self.out_of_fold_helps
 
     @classmethod
