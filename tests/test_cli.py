@@ -18,7 +18,8 @@ from expect import assert_names
 from regun.artifacts import Contents, Store, state_digest
 from regun.auditing import VERDICTS
 from regun.cli import build_parser, main
-from regun.cli.terminal import Display
+from regun.cli.display import Display
+from regun.cli.terminal import print_table
 from regun.data.registry import DATA_SETS, DataSpec, load_data
 from regun.methods import method_names
 from regun.splits import Reserve, reserve
@@ -684,25 +685,68 @@ def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -
 # ------------------------------------------------------------------------------------------------ what people see
 
 
-def test_progress_is_one_line_on_a_terminal_and_few_lines_elsewhere(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    def show(display: Display) -> str:
-        for step in (1, 2, 3):
-            display.progress(Progress(2, 3, step, 9, 0.5, 1234.5, 61))
-        display.epoch(Epoch(3, 3, 0.25, 0.1, 2.0, 1000))
-        display.note("done")
-        display.close()
-        return capsys.readouterr().err
+def show_progress(display: Display) -> None:
+    for step in (1, 2, 3):
+        display.progress(Progress(2, 3, step, 9, 0.5, 1234.5, 61))
+    display.note("resumed [bold]here[/bold]\x1b[31m")
+    display.epoch(Epoch(3, 3, 0.25, 0.1, 2.0, 1000))
+    display.close()
 
-    first = "train: epoch 2/3  step 1/9  loss 0.5000  1,234 examples/s  1 min 1 s left"
-    last = "train: epoch 3/3  loss 0.2500  lr 0.1  1,000 examples/s  under 0.1 s left"
-    assert show(Display("train")).splitlines() == [first, last, "train: done"]
+
+def test_progress_is_a_few_plain_lines_where_there_is_no_terminal(capsys) -> None:
+    show_progress(Display("train"))
+    first, note, last = capsys.readouterr().err.splitlines()
+    assert_names(first, "train:", "2/3", "1/9", "0.5000", "1,234")
+    assert_names(note, "train:", "[bold]here[/bold]")
+    assert "\x1b" not in note
+    assert_names(last, "train:", "3/3", "0.2500", "0.1", "1,000")
+
+
+def test_progress_is_a_bar_on_a_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    live = show(Display("train"))
-    assert [line.removeprefix("\033[K").rstrip("\n") for line in live.split("\r")[1:4]] == [
-        first.replace("step 1", f"step {step}") for step in (1, 2, 3)
-    ]
-    assert live.endswith(f"\r\033[K{last}\ntrain: done\n")
-    assert show(Display("train", quiet=True)) == ""
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("TERM", "xterm")
+    show_progress(Display("train"))
+    live = capsys.readouterr().err
+    assert live.count("\x1b[?25l") == live.count("\x1b[?25h") == 1  # the cursor is hidden, then shown again
+    assert_names(live, "[bold]here[/bold]", "3/3", "0.2500", "1,000")
+    assert "\x1b[31m" not in live.partition("here")[2][:20]
+
+
+def test_quiet_shows_no_progress(capsys) -> None:
+    show_progress(Display("train", quiet=True))
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_gives_the_terminal_back(home: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    words = ["train", "--data", DATA, "--recipe", "digits,epochs=2,lr=1e30", "--threads", "1"]
+    assert main([*words, "--store", str(home / "store")]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+    assert shown.rfind("regun: ") > shown.rfind("\x1b[?25h")
+
+
+def test_a_table_is_plain_and_whole_where_there_is_no_terminal(capsys) -> None:
+    rows = [["[red]x[/red]", "1"], ["y" * 300, "12"], ["", ""]]
+    print_table(["name", "n"], rows)
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "n"]
+    assert [line.split() for line in lines] == [[cell for cell in row if cell] for row in rows]
+    assert lines[0].endswith("   1")
+    assert len(lines[0]) == len(lines[1]) == 304
+
+
+def test_a_table_fits_a_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    print_table(["name", "text"], [["x", "y" * 300]])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.count("y") == 300
 
 
 # -------------------------------------------------------------------------------------------------- help and pipes

@@ -112,7 +112,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 def test_help_needs_nothing_heavy() -> None:
     """Every command's arguments are known without torch, numpy or any other package."""
     child = "import sys, regun.cli as c; c.build_parser(); print(sorted(set(sys.modules) & set(sys.argv[1:])))"
-    heavy = ["torch", "numpy", "scipy", "sklearn", "matplotlib", "jinja2", "safetensors", "optuna", "ray"]
+    heavy = ["torch", "numpy", "scipy", "sklearn", "matplotlib", "jinja2", "safetensors", "optuna", "ray", "rich"]
     done = subprocess.run([sys.executable, "-c", child, *heavy], capture_output=True, text=True, timeout=120)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

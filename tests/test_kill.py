@@ -109,7 +109,7 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: di
 
 def assert_resumed_at(said: str, reached: tuple[int, int]) -> None:
     """A run says where it goes on, from 1; a fresh one says nothing of the kind."""
-    found = re.search(r"train: going on at epoch (\d+), step (\d+)", said)
+    found = re.search(r"train: resuming at epoch (\d+), step (\d+)", said)
     assert (found is None) == (reached == (0, 0)), said
     if found is not None:
         assert (int(found[1]) - 1, int(found[2]) - 1) == reached

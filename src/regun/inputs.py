@@ -236,16 +236,21 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
 def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list[str]:
     """Return a warning if evaluation logits are random, or depend on the other examples of the batch."""
     x = _on(batch.x, model)
-    first = torch.zeros(len(batch), dtype=torch.long, device=device_of(model))
-    alone = x[first] if isinstance(x, Tensor) else {part: values[first] for part, values in x.items()}
+
+    def only(row: int) -> Inputs:
+        """Return a batch that holds this example in every place."""
+        rows = torch.full((len(batch),), row, dtype=torch.long, device=device_of(model))
+        return x[rows] if isinstance(x, Tensor) else {part: values[rows] for part, values in x.items()}
+
+    ends = (0, len(batch) - 1)
     with in_eval_mode(model), torch.no_grad(), counting(None):
-        again, repeated = logits_of(model, x), logits_of(model, alone)
+        again, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
     if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns other logits each time for the same examples, also in eval mode: every number of an audit "
             f"is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
         ]
-    if not torch.allclose(logits[0], repeated[0], rtol=RTOL, atol=ATOL, equal_nan=True):
+    if not torch.allclose(logits[list(ends)], repeated, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns other logits for an example if the rest of its batch changes, also in eval mode: numbers "
             f"of an audit then depend on the order of the data. Normalise by running statistics, not by the batch."

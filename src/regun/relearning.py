@@ -116,7 +116,7 @@ def relearning_curve(job: Job, updates: Updates, sets: MeasuredSets) -> Relearni
         for name, (examples, rows) in sets.items():
             predicted = predict(model, examples, rows, job.device)
             log_probs[name].append(predicted.true_log_prob)
-            right[name].append(predicted.predictions == predicted.labels)
+            right[name].append(predicted.predicted == predicted.labels)
 
     fitted = relearn_steps(job, updates, measure)
     if fitted.diverged:

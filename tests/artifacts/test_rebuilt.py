@@ -208,5 +208,5 @@ def test_rewinding_keeps_the_epoch_whose_forget_error_is_nearest_to_the_unseen_o
     scores = [epoch["unseen_error"] for epoch in outcome.watched]
     assert len(scores) == 4
     found = {part: predict(outcome.model, job.examples, getattr(job.splits, part)) for part in ("forget", "val")}
-    wrong = [(s.predictions != s.labels)[np.isin(s.labels, found["forget"].labels)].mean() for s in found.values()]
+    wrong = [(s.predicted != s.labels)[np.isin(s.labels, found["forget"].labels)].mean() for s in found.values()]
     assert -abs(wrong[0] - wrong[1]) == pytest.approx(max(scores))

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from typing import TextIO, cast
 
@@ -79,7 +79,8 @@ def _run_command(args: argparse.Namespace) -> int:
     """The command's own exit code, or that of what it raised."""
     module, _, function = args.run.partition(":")
     try:
-        return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
+        with ExitStack() as args.on_exit:  # closes displays before an error is printed
+            return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
     except BaseException as fault:  # sys.exit too: in code of the user's it is no way to succeed
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()

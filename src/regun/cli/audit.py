@@ -19,7 +19,7 @@ from regun.cli.arguments import (
     command,
     whole,
 )
-from regun.cli.terminal import Display, emit
+from regun.cli.terminal import emit
 from regun.errors import AuditError, DivergedError, RegunError
 from regun.render.numbers import many
 from regun.render.tables import csv_of
@@ -211,7 +211,7 @@ def _with_outs(audit: Auditing, count: int, base: Artifact | None, context: RunC
         raise AuditError("--out-models trains as the base was trained; name it with --base.")
     what = "on the retain set, for models that never saw the forgotten examples"
     context.display.note(f"{many(count, 'short training')} {what}")
-    watch = context.display.watch()
+    watch = context.display.callbacks()
     sets = {name: part for name, part in audited_parts(audit.data, audit.splits).items() if name != "retain"}
     outs: list[OutPredictions] = []
     for number in range(count):
@@ -253,13 +253,14 @@ def _by_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, con
 
     from regun.artifacts.shadows import audit_by_shadows
     from regun.artifacts.unlearnings import Unlearning
+    from regun.cli.display import open_display
     from regun.methods import get_method
     from regun.plugins import trusted_name
 
     target, data, store = audit.target, audit.data, context.store
     method = get_method(trusted_name(target.inputs["method"]["name"], None, store.trusted, "--method"))
     again = Unlearning.of(target, subject.setup.data_for(method, data), store)
-    display = Display("shadows", args.quiet)
+    display = open_display(args, "shadows")
     found = audit_by_shadows(
         target,
         again,
@@ -268,7 +269,7 @@ def _by_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, con
         context.device,
         shadows=args.shadows,
         bootstrap=args.bootstrap,
-        watch=display.watch(),
+        watch=display.callbacks(),
     )
     display.close()
     return found
@@ -278,13 +279,14 @@ def _relearned(args: argparse.Namespace, audit: Auditing, subject: Subject, cont
     """The relearning check of the audited model next to the same retrained models; curves are kept in the store."""
 
     from regun.artifacts.relearnings import Relearning, relearn_models
+    from regun.cli.display import open_display
     from regun.methods import get_method
 
     seen = subject.setup.data_for(get_method("finetune"), audit.data)
     run = Relearning.of(audit.target, seen, audit.splits, subject.base or audit.target)
-    tell = Display("relearn", args.quiet).counter("model")
+    on_model = open_display(args, "relearn").counter("model")
     judges = (audit.retrain, audit.references, context.store, context.device)
-    return relearn_models(run, *judges, before=audit.before, on_model=tell)
+    return relearn_models(run, *judges, before=audit.before, on_model=on_model)
 
 
 def _write_risks(path: Path, evaluation: Evaluation, audit: Auditing, context: RunContext) -> None:

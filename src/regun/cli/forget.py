@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import FAILED, INCONCLUSIVE, Commands, add_data_dir, add_machine, command, non_empty, whole
+from regun.cli.terminal import emit, print_table
 from regun.errors import SettingsError
 from regun.render.numbers import fixed, interval, many
-from regun.render.tables import plain, table
+from regun.render.tables import plain
 
 if TYPE_CHECKING:
-    from regun.cli.terminal import Display
+    from regun.cli.display import Display
     from regun.deletion import DeletionRequest, DeletionResult, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
@@ -98,8 +99,8 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from regun.cli.display import open_display, show_notes
     from regun.cli.options import Problems, use_threads
-    from regun.cli.terminal import Display, emit, show_notes
     from regun.deletion import check_unknown, forget, prepare, read_request_file
 
     problems = Problems()
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     request = problems.attempt(lambda: read_request_file(Path(args.ids)).with_defaults(*texts))
     options = problems.attempt(lambda: _options(args))
     problems.attempt(lambda: use_threads(args.threads))
-    display = Display("forget", args.quiet)
+    display = open_display(args, "forget")
     project = problems.attempt(lambda: read_project(args, display))
     problems.stop_if_any()
     if request is None or options is None or project is None:
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             Path(args.out),
             options,
             on_plan=lambda plan: _print_plan(plan, request, args),
-            on_note=lambda note: _print_note(note, display),
+            on_note=lambda note: display.note(note, always=True),
             on_stage=display.note,
             on_epoch=display.epoch,
         )
@@ -176,12 +177,6 @@ def _options(args: argparse.Namespace) -> "Options":
         out_models=args.out_models,
         role=args.role,
     )
-
-
-def _print_note(note: str, display: "Display") -> None:
-    """Also with --quiet: what was cleared up after a killed run, or rejected on the way, must not go unread."""
-    display.close()
-    print(f"forget: {note}", file=sys.stderr, flush=True)
 
 
 def _print_plan(plan: "Plan", request: "DeletionRequest", args: argparse.Namespace) -> None:
@@ -323,5 +318,5 @@ def _print_numbers(scope: dict[str, Any]) -> None:
         [what.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
         for n, what in shown.items()
     ]
-    print(table(["%", "before", "after", "95 % interval"], rows))
+    print_table(["%", "before", "after", "95 % interval"], rows)
     print(how_to_read(list(shown)))

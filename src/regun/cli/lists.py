@@ -7,8 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from regun.cli.arguments import Commands, add_json, command
-from regun.cli.terminal import emit
-from regun.render.tables import table
+from regun.cli.terminal import emit, print_table
 from regun.settings import Settings, to_json
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def data(args: argparse.Namespace) -> int:
     if args.json:
         emit({"data": data_help(), "settings": _settings(DataSettings)})
         return 0
-    print(table(["data set", "what it is"], [[name, text] for name, text in data_help().items()]))
+    print_table(["data set", "what it is"], [[name, text] for name, text in data_help().items()])
     _print_settings(DataSettings)
     return 0
 
@@ -48,9 +47,7 @@ def models(args: argparse.Namespace) -> int:
     for entry in models_help():
         print(f"{entry.name}: {entry.summary}")
         if entry.settings:
-            print(
-                table(["  setting", "default", "meaning"], [[f"  {s.name}", s.default, s.help] for s in entry.settings])
-            )
+            print_table(["setting", "default", "meaning"], [[s.name, s.default, s.help] for s in entry.settings])
         print()
     return 0
 
@@ -79,7 +76,7 @@ def methods(args: argparse.Namespace) -> int:
         _print_method(found[0])
     else:
         rows = [[m.name, m.about.splitlines()[0], _needs(m)] for m in found]
-        print(table(["method", "what it does", "needs"], rows))
+        print_table(["method", "what it does", "needs"], rows)
         print("\nregun methods NAME shows its formula, settings, presets and search ranges.")
     return 0
 
@@ -136,4 +133,4 @@ def _print_settings(kind: type[Settings]) -> None:
         choices = f": {', '.join(map(str, entry['choices']))}" if entry["choices"] else ""
         rows.append([name, str(entry["default"]), entry["help"] + choices])
     if rows:
-        print(table(["setting", "default", "meaning"], rows))
+        print_table(["setting", "default", "meaning"], rows)

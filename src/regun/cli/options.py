@@ -22,7 +22,7 @@ from regun.artifacts.setup import (
     read_data,
 )
 from regun.artifacts.trainings import Training, find_retrained, import_model
-from regun.cli.terminal import Display
+from regun.cli.display import Display, open_display
 from regun.data.examples import Data
 from regun.data.registry import get_pipeline
 from regun.errors import RegunError, SettingsError
@@ -76,7 +76,7 @@ def open_run_context(args: argparse.Namespace, title: str, problems: Problems) -
     device = problems.attempt(lambda: read_device(args.device))
     problems.attempt(lambda: use_threads(args.threads))
     # a wrong device is reported with the others; the store is opened so that all problems are found at once
-    return RunContext(store, device or read_device("cpu"), Display(title, args.quiet)) if store else None
+    return RunContext(store, device or read_device("cpu"), open_display(args, title)) if store else None
 
 
 def open_store(args: argparse.Namespace) -> Store:
@@ -232,7 +232,7 @@ def splits_of(
         ranked_by = Training(
             data=data, trained_on=reserved.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed
         )
-    watch = context.display.watch()
+    watch = context.display.callbacks()
     resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=watch)
     return make_splits(data.train.labels, resolved, reserved)
 

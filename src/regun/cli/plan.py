@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.terminal import emit
+from regun.cli.terminal import emit, print_table
 from regun.errors import RegunError
 from regun.render.numbers import duration
-from regun.render.tables import table
 from regun.settings import parse_spec
 
 if TYPE_CHECKING:
@@ -97,17 +96,19 @@ def _steps(found: StudyPlan, name: str, forget: str) -> int | None:
 def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
     print(f"{study.name}: {study.title}")
     rows = [[kind, f"{n['planned']:,}", f"{n['done']:,}"] for kind, n in result["tasks"].items()]
-    print(table(["task", "planned", "in the store"], rows))
+    print_table(["task", "planned", "in the store"], rows)
     sizes = [
         [study.requests[forget].label, *(f"{n:,}" for n in parts.values())] for forget, parts in result["sizes"].items()
     ]
-    print("\n" + table(["request", "retain", "forget", "heldout", "val"], sizes))
+    print()
+    print_table(["request", "retain", "forget", "heldout", "val"], sizes)
     labels = [spec.label for spec in study.requests.values()]
     steps = [
         [study.title_of(name), *("?" if n is None else f"{n:,}" for n in found.values())]
         for name, found in result["steps_of_methods"].items()
     ]
-    print("\n" + table(["steps of one run", *labels], steps))
+    print()
+    print_table(["steps of one run", *labels], steps)
     print(f"\n{result['steps']['train']:,} training steps, {result['steps']['unlearn']:,} unlearning steps" + (
         f", {result['steps']['tune']:,} steps of searches" if result["steps"]["tune"] else ""
     ))  # fmt: skip

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.terminal import emit
+from regun.cli.terminal import emit, print_table
 from regun.render.numbers import fixed
-from regun.render.tables import table
 
 if TYPE_CHECKING:
     from regun.experiments.study.power import Power
@@ -63,7 +62,7 @@ def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> 
             for p in mine
         ]
         print(f"forget {block.label}")
-        print(table(head, rows))
+        print_table(head, rows)
         print(f"{_sentence(whole)}.\n")
     print_failed(failed)
 

@@ -1,8 +1,11 @@
-"""What people see while a study runs: what is being made, what is done, what is left, when it will end."""
+"""Progress of a study: bars of the running tasks on a terminal, otherwise a line for each task that ends."""
 
 import sys
 import time
 
+from rich.progress import TaskID
+
+from regun.cli.display import progress_bars, stderr_console, write_line
 from regun.experiments.study.events import (
     EpochDone,
     Event,
@@ -20,82 +23,85 @@ from regun.render.numbers import duration
 
 
 class StudyProgress:
-    """A listener of a study: one line in place on a terminal, otherwise a line for each task that ends."""
+    """A callback for the events of a study."""
 
     def __init__(self, plan: StudyPlan, *, quiet: bool = False) -> None:
         self.plan, self.quiet = plan, quiet
         self.live = sys.stderr.isatty()
+        self.bars = progress_bars(stderr_console())
+        self.all_tasks = self.bars.add_task(plan.study.name, total=len(plan.tasks), text="")
+        self.running: dict[str, TaskID] = {}
         self.started = time.monotonic()
-        self.over: set[str] = set()
-        self.found = 0
-        self.work = 0
-        self.running: dict[str, str] = {}
-        self.shown = 0.0
+        self.ended: set[str] = set()
+        self.samples = 0
+        """Samples of the tasks that ended since the start, for an estimate of the time left."""
 
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
         match event:
             case StudyPlanned():
-                self.over, self.found = set(event.in_store), len(event.in_store)
-                self._line(f"{event.tasks} tasks, {self.found} of them in the store")
+                self.ended = set(event.in_store)
+                self._write(f"{event.tasks} tasks, {len(event.in_store)} of them in the store")
+                if self.live:
+                    self.bars.start()
             case TaskFinished() | TaskFailed():
-                self._ended(event)
+                self._end(event)
             case StudyEnded():
                 pass
             case _:
-                self.running[event.task] = _where(event)
-                self._lively()
+                if self.live:
+                    self._update(event.task, *_state(event))
 
     def close(self) -> None:
-        if self.live and self.shown and not self.quiet:
-            print(file=sys.stderr, flush=True)
+        """Stop the bars and give the terminal back."""
+        if self.live:
+            self.bars.stop()
 
-    def _ended(self, event: TaskFinished | TaskFailed) -> None:
-        self.running.pop(event.task, None)
-        self.over.add(event.task)
+    def _update(self, task: str, fraction: float, text: str) -> None:
+        if task not in self.running:
+            self.running[task] = self.bars.add_task(self.plan.tasks[task].label, total=1.0, text="")
+        self.bars.update(self.running[task], completed=fraction, text=text)
+
+    def _end(self, event: TaskFinished | TaskFailed) -> None:
         task = self.plan.tasks[event.task]
-        self.work += task.work.samples if task.work else 0
+        self.ended.add(event.task)
+        self.samples += task.work.samples if task.work else 0
+        if event.task in self.running:
+            self.bars.remove_task(self.running.pop(event.task))
+        left = self._left()
+        self.bars.update(self.all_tasks, completed=len(self.ended), text=left)
         if isinstance(event, TaskFailed):
-            self._line(f"FAILED {task.label}: {event.error}")
+            self._write(f"FAILED {task.label}: {event.error}")
         elif task.kind in ("train", "tune", "unlearn") or self.live:
             spent = "in the store" if event.in_store else duration(event.seconds)
-            self._line(f"{task.label}: {spent}{self._left()}")
+            self._write(f"{task.label}: {spent}" + (f"; {left}" if left else ""))
 
     def _left(self) -> str:
-        left = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.over)
-        elapsed = time.monotonic() - self.started
-        if not self.work or not left:
+        samples = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.ended)
+        if not self.samples or not samples:
             return ""
-        return f"; {len(self.plan.tasks) - len(self.over)} tasks left, about {duration(left * elapsed / self.work)}"
+        seconds = samples * (time.monotonic() - self.started) / self.samples
+        return f"{len(self.plan.tasks) - len(self.ended)} tasks left, about {duration(seconds)}"
 
-    def _lively(self) -> None:
-        now = time.monotonic()
-        if not self.live or now - self.shown < 0.2:
-            return
-        self.shown = now
-        what = " | ".join(f"{self.plan.tasks[t].label} {w}".rstrip() for t, w in list(self.running.items())[:2])
-        more = f" | {len(self.running) - 2} more" if len(self.running) > 2 else ""
-        text = f"[{len(self.over)}/{len(self.plan.tasks)}] {what}{more}{self._left()}"
-        print(f"\r\033[K{text[:150]}", end="", file=sys.stderr, flush=True)
-
-    def _line(self, text: str) -> None:
-        start = "\r\033[K" if self.live else ""
-        print(f"{start}[{len(self.over)}/{len(self.plan.tasks)}] {text}", file=sys.stderr, flush=True)
-        self.shown = 0.0
+    def _write(self, text: str) -> None:
+        write_line(self.bars.console, f"[{len(self.ended)}/{len(self.plan.tasks)}] {text}")
 
 
-def _where(event: Event) -> str:
+def _state(event: Event) -> tuple[float, str]:
+    """Return how much of a task is done, and its state as text."""
     match event:
         case StepDone():
-            return f"epoch {event.epoch}/{event.epochs} step {event.step}/{event.steps}"
+            done = (event.epoch - 1 + event.step / event.steps) / event.epochs
+            return done, f"epoch {event.epoch}/{event.epochs} step {event.step}/{event.steps}"
         case EpochDone():
-            return f"epoch {event.number}/{event.epochs} loss {event.loss:.3f}"
+            return event.number / event.epochs, f"epoch {event.number}/{event.epochs} loss {event.loss:.3f}"
         case TrialDone():
-            return f"trial {event.number + 1}/{event.trials} score {event.score:.2f}"
+            done = (event.number + 1) / event.trials
+            return done, f"trial {event.number + 1}/{event.trials} score {event.score:.2f}"
         case TaskResumed():
-            return f"continues at epoch {event.epoch}"
+            return 0.0, f"resumes at epoch {event.epoch}"
         case TaskRestarted():
-            return "starts again"
+            return 0.0, "starts again"
         case _:
-            return ""
+            return 0.0, ""

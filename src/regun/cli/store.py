@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from regun.cli.arguments import FAILED, Commands, add_json, add_number, add_options, add_store_option, command, number
-from regun.cli.terminal import emit
+from regun.cli.terminal import emit, print_table
 from regun.render.numbers import many
-from regun.render.tables import plain, table
+from regun.render.tables import plain
 
 
 def add_store(commands: Commands) -> None:
@@ -47,7 +47,7 @@ def list_all(args: argparse.Namespace) -> int:
             [a.key[:12], a.kind, *(str(a.info.get(fact, "")) for fact in facts), a.manifest["created"][:19]]
             for a in artifacts
         ]
-        print(table(["key", "kind", "role", "data", "examples", "created"], rows))
+        print_table(["key", "kind", "role", "data", "examples", "created"], rows)
     elif not damaged:
         print(f"{args.store} is empty.")
     for problem in damaged:

@@ -17,8 +17,7 @@ from regun.cli.arguments import (
     add_study_name,
     command,
 )
-from regun.cli.terminal import emit, write
-from regun.render.tables import table
+from regun.cli.terminal import emit, print_table, write
 
 
 def add_study(commands: Commands) -> None:
@@ -111,7 +110,7 @@ def list_studies(args: argparse.Namespace) -> int:
         ]
         for name, study in found.items()
     ]
-    print(table(["study", "what", "forget", "seeds", "methods"], rows))
+    print_table(["study", "what", "forget", "seeds", "methods"], rows)
     print("\nregun study show NAME > mine.toml gives you one to change; regun study run mine.toml runs it.")
     return 0
 

@@ -1,121 +1,47 @@
-"""What a command leaves: progress and complaints on standard error, JSON on standard output, files."""
-
-from __future__ import annotations
+"""Output of a command: tables and JSON on standard output, errors on standard error, files."""
 
 import json
-import logging
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from regun.errors import RegunError
-from regun.progress import ProgressLine
-from regun.render.numbers import duration, fixed, settings_text
-from regun.render.tables import plain
+from regun.render.tables import is_number, plain
 
-if TYPE_CHECKING:
-    from regun.experiments.search import Trial
-    from regun.training.job import Callbacks, Epoch, Progress
-
-LONGEST_LINE = 2000
-"""Letters of a complaint: whoever gives a name of a megabyte need not read it again."""
-
-
-class Display:
-    """One line of progress: rewritten in place on a terminal, otherwise a line now and then."""
-
-    def __init__(self, title: str, quiet: bool = False) -> None:
-        self.title, self.quiet = title, quiet
-        self.line = ProgressLine(title, duration)
-
-    @property
-    def live(self) -> bool:
-        return self.line.live
-
-    def progress(self, p: Progress) -> None:
-        if not self.quiet:
-            self.line.progress(p)
-
-    def epoch(self, e: Epoch) -> None:
-        if not self.quiet:
-            self.line.epoch(e)
-
-    def watch(self) -> Callbacks:
-        """Shows a run of the room `runs`: its epochs, its steps, and where it goes on."""
-        from regun.training.job import Callbacks
-
-        return Callbacks(
-            lambda epoch, _: self.epoch(epoch),
-            self.progress,
-            lambda epoch, step: self.note(f"going on at epoch {epoch + 1}, step {step + 1}"),
-        )
-
-    def note(self, text: str) -> None:
-        if not self.quiet:
-            self.close()
-            print(f"{self.title}: {text}", file=sys.stderr, flush=True)
-
-    def counter(self, what: str) -> Callable[[int, int], None]:
-        """A callback (done, total) for work that is counted."""
-
-        def count(done: int, total: int) -> None:
-            if not self.quiet:
-                self.line.show(f"{what} {done:,}/{total:,}", last=done == total)
-
-        return count
-
-    def trials(self, total: int) -> Callable[[Trial], None]:
-        """A callback for the trials of a search, each as it ends."""
-
-        def tell(trial: Trial) -> None:
-            state = "  DIVERGED" if trial.diverged else ""
-            score, values = f"score {fixed(trial.score)}{state}", settings_text(trial.values)
-            self.note(f"trial {trial.number + 1}/{total}  {score}  {values}  {duration(trial.seconds)}")
-
-        return tell
-
-    def close(self) -> None:
-        if not self.quiet:
-            self.line.close()
-
-
-@contextmanager
-def show_notes(display: Display) -> Generator[None]:
-    """Inside, what a method says of its plans and findings is shown as notes."""
-    handler = _Notes(display)
-    ours, plans = logging.getLogger("regun"), logging.getLogger("regun.auto")
-    level = plans.level
-    ours.addHandler(handler)
-    plans.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        ours.removeHandler(handler)
-        plans.setLevel(level)
-
-
-class _Notes(logging.Handler):
-    """Plans as notes of a display; warnings are in the result, which the command shows."""
-
-    def __init__(self, display: Display) -> None:
-        super().__init__(logging.INFO)
-        self.display = display
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "regun.auto":
-            self.display.note(record.getMessage())
+MAX_LINE = 2000
+"""Characters of one line of an error message."""
+WIDE = 100_000
+"""Columns of output that is not a terminal: nothing is cut or wrapped."""
 
 
 def emit(value: Any) -> None:
-    """JSON for machines, on standard output."""
+    """Print JSON on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: text to the left, numbers to the right; long cells wrap on a terminal and nowhere else."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, *cells in zip(head, *rows, strict=True):
+        numbers = any(cells) and all(is_number(cell) for cell in cells if cell)
+        table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE, height=25)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
 def write(path: Path, content: str | bytes) -> Path:
-    """A file that is there whole or not at all; its folder is made."""
+    """Write a file, complete or not at all, and make its folder."""
     from regun.artifacts import write_file
 
     try:
@@ -127,17 +53,17 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def print_error(text: str) -> None:
-    """Say it without what a terminal would obey, and shorten what nobody would read; the advice is at the end."""
+    """Print an error without control characters; the middle of a very long line is left out."""
     lines = [plain(line) for line in text.split("\n")]
-    lines = [line if len(line) <= LONGEST_LINE else f"{line[:1000]} ... {line[-500:]}" for line in lines]
+    lines = [line if len(line) <= MAX_LINE else f"{line[:1000]} ... {line[-500:]}" for line in lines]
     print("regun: " + "\n".join(lines), file=sys.stderr, flush=True)
 
 
 class SafeStream:
-    """A stream that goes on when it cannot be written: what is not read is lost, and nothing else.
+    """A stream whose failures do not end the command: output that cannot be written is dropped.
 
-    A reader who is gone (`head`, say) is no fault; any other is kept in `fault`. Letters that the stream's encoding
-    does not have are written as their numbers.
+    A closed pipe (`| head`) is no error; any other failure is stored in `fault`. Characters that the stream's encoding
+    lacks are written as escapes.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -147,27 +73,29 @@ class SafeStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
     def write(self, text: str) -> int:
-        self._kept(lambda stream: stream.write(_fitting(text, stream.encoding)))
+        self._attempt(lambda stream: stream.write(_encodable(text, stream.encoding or "utf-8")))
         return len(text)
 
     def flush(self) -> None:
-        self._kept(lambda stream: stream.flush())
+        self._attempt(lambda stream: stream.flush())
 
-    def _kept(self, show: Callable[[TextIO], object]) -> None:
+    def _attempt(self, action: Callable[[TextIO], object]) -> None:
         if self._stream is None:
             return
         try:
-            show(self._stream)
+            action(self._stream)
         except OSError as fault:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             self.fault = self.fault if isinstance(fault, BrokenPipeError) else fault
 
 
-def _fitting(text: str, encoding: str | None) -> str:
-    known = encoding or "utf-8"
+def _encodable(text: str, encoding: str) -> str:
     try:
-        text.encode(known)
+        text.encode(encoding)
     except UnicodeEncodeError:
-        return text.encode(known, "backslashreplace").decode(known)
+        return text.encode(encoding, "backslashreplace").decode(encoding)
     return text

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from regun.cli.arguments import FOLDER, Commands, add_chosen_study, add_engine, add_options, command
-from regun.cli.terminal import emit, write
+from regun.cli.terminal import emit, print_table, write
 from regun.errors import RegunError, SettingsError
 from regun.render.numbers import fixed
-from regun.render.tables import csv_of, table
+from regun.render.tables import csv_of
 
 if TYPE_CHECKING:
     from regun.experiments.study import OpenStudy, Study
@@ -81,4 +81,5 @@ def _print(found: Sequence[TradeOff]) -> None:
         points += list(one.fixed.items())
         rows = [[t, "" if p.w is None else f"{p.w:g}", fixed(p.utility), fixed(p.forgetting)] for t, p in points]
         print(f"forget {one.label}")
-        print(table(["method", "w", "test acc.", "RMIA AUC"], rows) + "\n")
+        print_table(["method", "w", "test acc.", "RMIA AUC"], rows)
+        print()

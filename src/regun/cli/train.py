@@ -19,10 +19,9 @@ from regun.cli.arguments import (
     command,
     whole,
 )
-from regun.cli.terminal import emit
+from regun.cli.terminal import emit, print_table
 from regun.errors import NotFiniteError
 from regun.render.numbers import duration, fixed, many
-from regun.render.tables import table
 
 if TYPE_CHECKING:
     from regun.artifacts import Artifact
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     store, device = context.store, context.device
     stored = store.has("model", store.key("model", training.inputs(device)))
     about = {"role": "base" if forget is None else "retrain", "without": args.without, **setup.about()}
-    artifact = train_model(training, store, device, about=about, watch=context.display.watch())
+    artifact = train_model(training, store, device, about=about, watch=context.display.callbacks())
     context.display.close()
     parts = {"train": (data.train, training.trained_on), "val": (data.train, reserved.val), "test": (data.test, None)}
     accuracies = accuracies_of(artifact, parts, context) if budget is None else {}
@@ -124,5 +123,5 @@ def _print(result: dict[str, Any]) -> None:
     loss = f", last loss {fixed(epochs[-1]['loss'], 4)}" if epochs else ""
     print(f"{many(cost['steps'], 'step')} in {duration(cost['seconds'])}{loss}")
     if result["accuracy"]:
-        print(table(["accuracy", "%"], [[name, accuracy_text(value)] for name, value in result["accuracy"].items()]))
+        print_table(["accuracy", "%"], [[name, accuracy_text(value)] for name, value in result["accuracy"].items()])
     print(f"key   {result['key'][:12]}\npath  {result['path']}")

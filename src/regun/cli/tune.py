@@ -21,10 +21,9 @@ from regun.cli.arguments import (
     location_options,
     whole,
 )
-from regun.cli.terminal import Display, emit, write
+from regun.cli.terminal import emit, print_table, write
 from regun.errors import SettingsError
 from regun.render.numbers import fixed
-from regun.render.tables import table
 
 if TYPE_CHECKING:
     from regun.cli.options import Start
@@ -219,13 +218,13 @@ def _about(args: argparse.Namespace, order: Search) -> str:
 
 
 def _search(args: argparse.Namespace, name: str, wanted: Search, start: Start) -> SearchResult:
+    from regun.cli.display import open_display
     from regun.experiments.search import search
     from regun.training.job import Callbacks
 
-    display = Display(f"tune {name}", args.quiet)
-    running = display if display.live else Display(display.title, args.quiet)  # keeps its own pace in a log
+    display = open_display(args, f"tune {name}")
     about = {**start.setup.about(), "request": args.forget, "split_digest": wanted.run.splits.digest}
-    watch, tell = Callbacks(on_progress=running.progress), display.trials(wanted.wanted)
+    watch, tell = Callbacks(on_progress=display.progress), display.trials(wanted.wanted)
     tuned = search(wanted, start.context.store, start.context.device, about=about, watch=watch, on_trial=tell)
     note = f"; {tuned.note}" if tuned.note else ""
     display.note(f"best {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}{note}")
@@ -253,7 +252,7 @@ def _print(found: Mapping[str, SearchResult], about: str, args: argparse.Namespa
     from regun.experiments.search import OBJECTIVES
 
     print(f"{about}\n")
-    print(table(HEAD, summary_rows(found)))
+    print_table(HEAD, summary_rows(found))
     print(f"\nScore: {OBJECTIVES[args.objective]}. In points; good is 0.")
     for name, each in found.items():
         diverged = sum(1 for t in each.trials if t.diverged)

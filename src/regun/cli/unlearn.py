@@ -19,10 +19,9 @@ from regun.cli.arguments import (
     location_options,
     whole,
 )
-from regun.cli.terminal import emit, show_notes
+from regun.cli.terminal import emit, print_table
 from regun.errors import RegunError
 from regun.render.numbers import duration, fixed, many, settings_text
-from regun.render.tables import table
 
 if TYPE_CHECKING:
     from regun.artifacts import Artifact
@@ -80,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from regun.artifacts import write_weights
     from regun.artifacts.setup import family_of
     from regun.artifacts.unlearnings import Unlearning
+    from regun.cli.display import show_notes
     from regun.cli.options import Problems, read_start
     from regun.methods import MethodSpec
 
@@ -153,7 +153,7 @@ def _unlearn(
     from regun.experiments.search import Search, search
     from regun.methods import MethodSpec
 
-    store, device, watch = context.store, context.device, context.display.watch()
+    store, device, watch = context.store, context.device, context.display.callbacks()
     if space is None:
         return unlearn_model(wanted, store, device, about=about, watch=watch), None
     fixed = tuple(MethodSpec.parse(args.method).settings)
@@ -203,7 +203,7 @@ def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, co
         text = settings_text(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
         print(f"{name}: {text}")
     rows = [[name, accuracy_text(before[name]), accuracy_text(after[name])] for name in before]
-    print(table(["accuracy, %", "before", "after"], rows))
+    print_table(["accuracy, %", "before", "after"], rows)
     for sentence in result["warnings"]:
         print(f"WARNING: {sentence}")
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
@@ -222,6 +222,6 @@ def _print_trials(tuning: SearchResult) -> None:
         ]
         for t in tuning.trials
     ]
-    print(table(["trial", "score", "settings", ""], rows))
+    print_table(["trial", "score", "settings", ""], rows)
     note = f" {tuning.note}." if tuning.note else ""
     print(f"Score: {OBJECTIVES[tuning.objective]}. In points; good is 0.{note}\n")

@@ -57,7 +57,7 @@ def _folder(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
 
 
 def _receipt(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
-    from regun.cli.terminal import Display
+    from regun.cli.display import open_display
     from regun.deletion import Check, read_pseudonyms, reaudit_receipt, verify_receipt
 
     path = Path(args.receipt)
@@ -70,7 +70,7 @@ def _receipt(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
     if any(check.passed is False for check in checks):
         yield "data", [Check("audit", None, "not repeated: the receipt itself is not intact")]
         return
-    project = read_project(args, Display("verify", args.quiet))
+    project = read_project(args, open_display(args, "verify"))
     yield "data", reaudit_receipt(path, project, read_pseudonyms(path_of(args.salt)))
 
 

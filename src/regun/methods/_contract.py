@@ -26,6 +26,8 @@ class Needs:
     fresh_model: bool = False
     out_of_fold: bool = False
     """Whether it needs a prepared table (`regun.prepare`)."""
+    out_of_fold_helps: bool = False
+    """Whether a prepared table is used where there is one."""
     heldout_helps: bool = False
     """Whether held-out examples are used where there are some."""
 
@@ -33,6 +35,11 @@ class Needs:
     def uses_heldout(self) -> bool:
         """True if the method may learn from held-out examples; then these cannot judge its result."""
         return self.heldout or self.heldout_helps
+
+    @property
+    def uses_out_of_fold(self) -> bool:
+        """True if the method uses a prepared table where there is one."""
+        return self.out_of_fold or self.out_of_fold_helps
 
     @classmethod
     def either(cls, *needs: "Needs") -> "Needs":

@@ -89,11 +89,11 @@ def padded(text: str, room: int, *, right: bool = False) -> str:
 def _lined_up(column: Sequence[str]) -> list[str]:
     """A column's cells, the head first, at equal width: to the right if what is below the head are numbers."""
     room, below = max(map(width, column)), [cell for cell in column[1:] if cell]
-    right = bool(below) and all(map(_is_number, below))
+    right = bool(below) and all(map(is_number, below))
     return [padded(cell, room, right=right) for cell in column]
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     return text.strip("-+±%., ").replace(",", "").replace(".", "", 1).split(" ")[0].isdigit()
 
 
