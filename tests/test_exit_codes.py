@@ -12,7 +12,7 @@ from expect import assert_names, error
 from regun.cli import build_parser, lists, main
 from regun.cli.arguments import EXIT_CODES
 from regun.errors import RegunError
-from regun.plugins import find_function, find_module, guarded
+from regun.plugins import find_function, find_module, user_code
 
 DOCS = Path(__file__).parents[1] / "docs/reliability.md"
 REGUN = [sys.executable, "-m", "regun"]
@@ -139,16 +139,16 @@ def test_a_model_that_leaves_python_is_no_success(
     assert_names(capsys.readouterr().err, *named)
 
 
-def test_guarded_code_is_named_in_its_error() -> None:
-    with error(RegunError, "x.py", "SystemExit"), guarded("the method x.py"):
+def test_user_code_is_named_in_its_error() -> None:
+    with error(RegunError, "x.py", "SystemExit"), user_code("the method x.py"):
         sys.exit(0)
-    with error(RegunError, "it", "ZeroDivisionError") as caught, guarded("it"):
+    with error(RegunError, "it", "ZeroDivisionError") as caught, user_code("it"):
         _ = 1 / 0
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(RegunError) as caught, guarded("it"):
+    with pytest.raises(RegunError) as caught, user_code("it"):
         raise RegunError("unchanged")
     assert str(caught.value) == "unchanged"
-    with pytest.raises(KeyboardInterrupt), guarded("it"):
+    with pytest.raises(KeyboardInterrupt), user_code("it"):
         raise KeyboardInterrupt
 
 

@@ -282,7 +282,7 @@ def audit(
         predictions[start] if references else None,
         predictions[start + 1 : end],
         before=predictions[1] if before is not None else None,
-        outs=[*predictions[end:], *_table_predictions(prepared, checked, inputs)]
+        out_models=[*predictions[end:], *_table_predictions(prepared, checked, inputs)]
         if prepared is not None
         else predictions[end:],
         unseen=judged,

@@ -36,7 +36,7 @@ def slow_divergence(p: list[float], q: list[float]) -> float:
 
 def test_accuracy_equals_sklearn():
     signals = random_signals()
-    assert accuracy(signals) == pytest.approx(100 * accuracy_score(signals.labels, signals.predictions))
+    assert accuracy(signals) == pytest.approx(100 * accuracy_score(signals.labels, signals.predicted))
 
 
 def test_entropy_equals_scipy():

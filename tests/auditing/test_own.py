@@ -148,7 +148,7 @@ def test_a_metric_has_number_interval_retrain_gap_floor_and_description(mine: st
 
 def test_what_a_metric_may_return() -> None:
     def share(splits, retrain):
-        return splits["forget"].predictions == splits["forget"].labels
+        return splits["forget"].predicted == splits["forget"].labels
 
     def mean(splits, retrain):
         return -splits["test"].true_log_prob

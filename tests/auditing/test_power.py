@@ -141,12 +141,12 @@ def test_what_the_base_had_is_told_with_every_number():
 def test_short_trainings_serve_where_no_retrained_model_does():
     world = World(4, 60)
     base, after, outs = world.model(1.0), world.model(), world.models(2)
-    found = evaluate(after, before=base, outs=outs, bootstrap=0)
+    found = evaluate(after, before=base, out_models=outs, bootstrap=0)
     assert found.influence is not None
     assert (found.influence.verdict, found.influence.out_models) == ("forgotten", 2)
     assert found.numbers["influence_left"] == found.influence.share
     assert found.verdict is None
-    with_both = evaluate(after, world.model(), before=base, outs=outs, bootstrap=0)
+    with_both = evaluate(after, world.model(), before=base, out_models=outs, bootstrap=0)
     assert with_both.influence is not None
     assert with_both.influence.out_models == 1  # the retrained one
 

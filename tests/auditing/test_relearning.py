@@ -122,7 +122,7 @@ def test_at_the_start_the_attack_is_the_audits_own() -> None:
         RelearningCurve(
             (0,),
             {name: said.true_log_prob[None] for name, said in model.items()},
-            {name: (said.predictions == said.labels)[None] for name, said in model.items()},
+            {name: (said.predicted == said.labels)[None] for name, said in model.items()},
         )
         for model in models
     ]

@@ -44,7 +44,7 @@ def test_extreme_logits_give_the_right_values():
         signals.true_logit, [1e4 - math.log(2), -1e4 - math.log(2), -math.log(2), LOG_FLOOR, -LOG_FLOOR, 0.0]
     )
     np.testing.assert_allclose(signals.entropy, [0, math.log(2), math.log(3), math.log(2), 0, math.log(2)], atol=1e-12)
-    assert signals.predictions.tolist() == [0, 1, 0, 1, 0, 0]
+    assert signals.predicted.tolist() == [0, 1, 0, 1, 0, 0]
 
 
 def test_fp64_keeps_apart_what_fp32_ties():

@@ -15,7 +15,7 @@ from expect import error
 from regun.methods import _from_scratch as from_scratch
 from regun.methods import as_teacher, auto, get_method
 from regun.methods._baseline_comparison import AccuracyLoss, BaselineComparison
-from regun.methods._distill import Distillation, MembershipGap, distil, in_rounds
+from regun.methods._distill import Distillation, MembershipGap, distill, in_rounds
 from regun.methods._fresh_weights import fresh_model, shuffled
 from regun.settings import to_json
 from regun.splits import Splits
@@ -254,7 +254,7 @@ def test_a_step_weighs_every_forgotten_example_the_same_however_few_there_are(fe
     answer, wanted = model(step.forget.x).log_softmax(1), target(step)
     loss = (1 - w) * (wanted * (wanted.log() - answer)).sum() / b + w * ce(model, step.retain)
     found = gradient(loss, model)
-    distil(job, how, target, gap)
+    distill(job, how, target, gap)
     for name, weight in job.model.named_parameters():
         assert torch.allclose(weight, dict(model.named_parameters())[name] - lr * found[name], atol=1e-6)
 
@@ -312,7 +312,7 @@ def test_a_model_that_knows_too_little_is_not_shown_the_forgotten_examples() -> 
     gap.open = False
     forgotten: list[Step] = []
     how = Distillation(40, 4, 8, 0.5, Recipe(lr=0.1))
-    distil(job, how, lambda step: forgotten.append(step), gap)
+    distill(job, how, lambda step: forgotten.append(step), gap)
     assert not forgotten
     assert job.cost.backward <= 40 * 8  # retain examples alone
 
@@ -325,7 +325,7 @@ def test_distilling_without_weight_on_retain_ends_at_the_teacher_s_answers() -> 
     before = float((eval_logits(job.model, job.examples, forget).softmax(1) - wanted).abs().mean())
     how = Distillation(400, 16, 16, 0.0, Recipe(optimizer="adamw", lr=0.02))
     target = lambda step: oracle(step.forget.x).softmax(1).detach()  # noqa: E731
-    distil(job, how, target, MembershipGap(job, BaselineComparison(job, job.model), oracle))
+    distill(job, how, target, MembershipGap(job, BaselineComparison(job, job.model), oracle))
     after = float((eval_logits(job.model, job.examples, forget).softmax(1) - wanted).abs().mean())
     assert after < before / 5
 

@@ -96,7 +96,7 @@ def audit_model(audit: Auditing, store: Store, device: Device = "cpu") -> Evalua
             predictions(audit.retrain) if audit.retrain else None,
             [predictions(reference) for reference in audit.references],
             before=predictions(audit.before) if audit.before else None,
-            outs=[out.predictions for out in audit.out_models],
+            out_models=[out.predictions for out in audit.out_models],
             unseen=audit.judged,
             attacks=audit.attacks,
             metrics=audit.metrics,

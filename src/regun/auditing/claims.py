@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from regun.auditing.attack_results import LOSS_ATTACK, number_name
+from regun.auditing.attack_results import LOSS_ATTACK, AttackResult, number_name
 from regun.auditing.influence import Influence
 from regun.auditing.intervals import Estimate
 from regun.auditing.verdict import OUTCOMES, Outcome
@@ -87,7 +87,15 @@ def claims(basis: AuditBasis) -> Iterator[str]:
             "The power of these tests is unknown, so nothing here is evidence of forgetting: give the model before "
             "unlearning."
         )
-    yield _single_examples(basis.references)
+    if basis.references >= 2:
+        yield f"Single forgotten examples are compared with {basis.references} reference models."
+    elif basis.references == 1:
+        yield "Single examples are compared with 1 reference model (RMIA); LiRA and a stable RMIA need 2 or more."
+    else:
+        yield (
+            "Nothing can be claimed about single forgotten examples: that needs reference models trained without the "
+            "forget set (1 for RMIA, 2 for LiRA)."
+        )
     if basis.influence is None:
         needed = "" if basis.before else "the model before unlearning and "
         yield (
@@ -104,18 +112,8 @@ def claims(basis: AuditBasis) -> Iterator[str]:
     yield _noise_floor(basis)
 
 
-def _single_examples(references: int) -> str:
-    if references >= 2:
-        return f"Single forgotten examples are compared with {references} reference models."
-    if references == 1:
-        return "Single examples are compared with 1 reference model (RMIA); LiRA and a stable RMIA need 2 or more."
-    return (
-        "Nothing can be claimed about single forgotten examples: that needs reference models trained without the "
-        "forget set (1 for RMIA, 2 for LiRA)."
-    )
-
-
 def _noise_floor(basis: AuditBasis) -> str:
+    """Return the claim about gaps and the noise floor."""
     if basis.floor and basis.before:
         return (
             "Every gap is shown next to the noise floor (how far retrained models are from each other) and to the gap "
@@ -132,6 +130,19 @@ def _noise_floor(basis: AuditBasis) -> str:
         "'Inside the noise floor' cannot be claimed: the noise floor needs Retrain and at least 2 reference models of "
         "the same recipe with other seeds."
     )
+
+
+def over_forgetting(results: Mapping[str, AttackResult], retrain_aucs: Mapping[str, Estimate]) -> Iterator[str]:
+    """Yield a warning for each attack to which forgotten examples look less like members than they should."""
+    for name, result in results.items():
+        retrain, limit = retrain_aucs.get(name), "50"
+        if retrain is not None and retrain.low is not None:
+            limit = f"Retrain's {retrain.value:.1f} (from {retrain.low:.1f})"
+        if result.over_forgetting:
+            yield (
+                f"over-forgetting: {result.attack} against {result.against} has an AUC of {result.auc.value:.1f} (up "
+                f"to {result.auc.high:.1f}), below {limit}; examples that look too little like members are exposed too."
+            )
 
 
 def _holds(estimate: Estimate, value: float) -> bool:

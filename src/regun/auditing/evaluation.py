@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,15 +18,8 @@ from regun.auditing.attack_results import (
     run_attacks,
 )
 from regun.auditing.attacks import ATTACKS, Attack, Scorer
-from regun.auditing.checks import (
-    aligned,
-    check_distinct,
-    check_never_trained_on,
-    check_splits,
-    choose,
-    judged_sets,
-)
-from regun.auditing.claims import AuditBasis, Finding, claims, findings
+from regun.auditing.checks import aligned, check_distinct, check_splits, choose, judged_sets
+from regun.auditing.claims import AuditBasis, Finding, claims, findings, over_forgetting
 from regun.auditing.estimates import Measure, Metric, Share, Statistic
 from regun.auditing.floor import NoiseFloor, floor_of
 from regun.auditing.gaps import Gap, judge_gaps
@@ -131,12 +124,12 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
 
 
 def evaluate(
-    signals: SplitPredictions,
+    predictions: SplitPredictions,
     retrain: SplitPredictions | None = None,
     references: Sequence[SplitPredictions] = (),
     *,
     before: SplitPredictions | None = None,
-    outs: Sequence[SplitPredictions] = (),
+    out_models: Sequence[SplitPredictions] = (),
     unseen: Sequence[str] | None = None,
     attacks: Sequence[str | Attack | Scorer] | None = None,
     metrics: Sequence[str | Metric | Measure] = (),
@@ -144,92 +137,88 @@ def evaluate(
     seed: int = 0,
     level: float = LEVEL,
     floor: NoiseFloor | bool = True,
-    trained_on: Sequence[Iterable[int] | None] = (),
     rmia_a: float | None = None,
 ) -> Evaluation:
     """Return every number that the predictions allow, with intervals, gaps and verdicts.
 
-    `signals` maps split names (forget, one of test / heldout / val, and what else there is of retain, test, heldout,
-    val) to the audited model's `Signals`; `retrain` and each of `references` hold the same splits. `before` is the
-    model before unlearning: without it the power of the tests is unknown. `outs` are further models that saw
-    neither forgotten nor unseen examples, such as short trainings; they serve where no retrained ones do. `unseen` are
-    the sets that are judged (default: all there are; leave out one that the method trained towards).
+    `predictions` are those of the audited model, by split: forget, at least one of test, heldout and val, and retain.
+    `retrain` and each of `references` hold the same splits. Without `before`, the model before unlearning, the power
+    of the tests is unknown. `out_models` saw neither forgotten nor unseen examples, such as short trainings; they serve
+    where there are no retrained models. `unseen` names the sets that are judged (default: all there are; leave out one
+    that the method trained towards).
 
     `attacks` are those to run (default: all that can), `metrics` are further numbers; both by name, as
-    `file.py:function` or as functions. `trained_on` may give, for each reference, the ids it trained on. `bootstrap`
-    resamples make the intervals; 0: none.
+    `file.py:function` or as functions. `bootstrap` resamples make the intervals; 0: none.
     """
     how = Resampling(bootstrap, seed, level)
-    check_splits(signals)
-    truth = aligned(signals, retrain, "Retrain") if retrain is not None else None
-    others = [aligned(signals, reference, f"reference {k}") for k, reference in enumerate(references)]
-    past = aligned(signals, before, "the model before unlearning") if before is not None else None
-    check_distinct([("the audited model", signals)] + ([("Retrain", truth)] if truth is not None else []), others)
-    judged = judged_sets(signals, unseen)
-    check_never_trained_on(signals["forget"].indices, trained_on, len(references))
-    chosen, measures = choose(attacks, metrics, len(references), "val" in signals)
-    a = offline_a(references) if rmia_a is None else rmia_a
+    check_splits(predictions)
+    a = offline_a(references) if rmia_a is None else rmia_a  # also from splits that the audited model lacks
+    retrain = aligned(predictions, retrain, "Retrain") if retrain is not None else None
+    before = aligned(predictions, before, "the model before unlearning") if before is not None else None
+    references = [aligned(predictions, reference, f"reference {k}") for k, reference in enumerate(references)]
+    check_distinct({"the audited model": predictions, "Retrain": retrain}, references)
+    judged = judged_sets(predictions, unseen)
+    chosen, measures = choose(attacks, metrics, len(references), "val" in predictions)
 
-    runs = run_attacks(chosen, signals, others, a, seed)
-    theirs = _summarized(run_attacks(chosen, truth, others, a, seed), level) if truth is not None else {}
-    retrain_aucs = {run.name: theirs[run.auc_name] for run in runs if theirs}
-    statistics = measured(measures, signals, truth)
-    sizes = {name: len(signals[name]) for name in ("forget", *UNSEEN) if name in signals}
-    numbers, results = _with_intervals(statistics, runs, retrain_aucs, sizes, how)
+    runs, runs_before, runs_retrain = (
+        run_attacks(chosen, model, references, a, seed) if model is not None else []
+        for model in (predictions, before, retrain)
+    )
+    retrain_attacks = _attack_numbers(runs_retrain, level)
+    retrain_aucs = {run.name: retrain_attacks[run.auc_name] for run in runs_retrain}
+    statistics = measured(measures, predictions, retrain)
+    numbers, results = _with_intervals(statistics, runs, retrain_aucs, predictions, how)
     numbers_before: dict[str, Estimate] = {}
-    if past is not None:
+    if before is not None:
         plain, no_draws = replace(how, resamples=0), np.empty(0)
-        numbers_before = {
-            name: statistic.number(name, no_draws, plain) for name, statistic in measured(measures, past, truth).items()
-        }
-        numbers_before |= _summarized(run_attacks(chosen, past, others, a, seed), level)
-    retrained = own_values(measures, truth) if truth is not None else {}
-    retrained |= {name: number.value for name, number in theirs.items()}
+        numbers_before = {n: s.number(n, no_draws, plain) for n, s in measured(measures, before, retrain).items()}
+        numbers_before |= _attack_numbers(runs_before, level)
+    retrain_values = own_values(measures, retrain) if retrain is not None else {}
+    retrain_values |= _values(retrain_attacks)
 
-    never = [model for model in (truth, *others) if model is not None] or outs
-    left = influence(signals, past, never, unseen=judged, seed=seed) if past is not None and never else None
-    if floor is True and truth is not None and len(references) >= 2:
-        floor = floor_of([truth, *others], chosen, measures, seed)
+    never_saw = [model for model in (retrain, *references) if model is not None] or out_models
+    left = influence(predictions, before, never_saw, unseen=judged, seed=seed) if before and never_saw else None
     noise = floor if isinstance(floor, NoiseFloor) else None
     gaps: dict[str, Gap] = {}
-    if truth is not None:
-        ours, then = (
-            differences({name: number.value for name, number in known.items()}, retrained, measures)
-            for known in (numbers, numbers_before)
-        )
-        gaps = judge_gaps(ours, then, noise, {metric.name: metric for metric in measures}, judged, left)
+    if retrain is not None:
+        if floor is True and len(references) >= 2:
+            noise = floor_of([retrain, *references], chosen, measures, seed)
+        ours, past = (differences(_values(each), retrain_values, measures) for each in (numbers, numbers_before))
+        gaps = judge_gaps(ours, past, noise, {m.name: m for m in measures}, judged, left)
     numbers |= {m.name: Estimate(gaps[m.name].value) for m in measures if m.terms and m.name in gaps}
     numbers |= {"influence_left": left.share} if left is not None and left.known else {}
-    at_once = 1 - (1 - LEVEL) / len(judged)
-    loss = [run for run in runs if run.attack.name == LOSS_ATTACK and run.against in judged]
     basis = AuditBasis(
-        splits=tuple(signals),
+        splits=tuple(predictions),
         judged=judged,
-        retrain=truth is not None,
+        retrain=retrain is not None,
         references=len(references),
         floor=noise is not None,
         numbers=numbers,
         before=numbers_before,
         influence=left,
-        loss_aucs={run.against: auc_interval(run.contrast, at_once) for run in loss},
+        loss_aucs=_loss_aucs(runs, judged),
     )
     return Evaluation(
         numbers=numbers,
         attacks=results,
-        retrain=retrained,
+        retrain=retrain_values,
         gaps=gaps,
-        flags=tuple(_flag(one, retrain_aucs.get(name)) for name, one in results.items() if one.over_forgetting),
+        flags=tuple(over_forgetting(results, retrain_aucs)),
         claims=tuple(claims(basis)),
         settings={"bootstrap": bootstrap, "seed": seed, "level": level, "references": len(references), "rmia_a": a},
-        metrics=_described(numbers, statistics, runs, measures),
+        metrics=_descriptions(numbers, statistics, runs, measures),
         before=numbers_before,
         influence=left,
-        exposed=tuple(exposed_list(signals, past, against=judged[0])) if past and "retain" in signals else (),
+        exposed=tuple(exposed_list(predictions, before, against=judged[0])) if before and "retain" in before else (),
         findings=tuple(findings(basis)),
     )
 
 
-def _summarized(runs: Sequence[AttackRun], level: float) -> dict[str, Estimate]:
+def _values(numbers: Mapping[str, Estimate]) -> dict[str, float]:
+    return {name: number.value for name, number in numbers.items()}
+
+
+def _attack_numbers(runs: Sequence[AttackRun], level: float) -> dict[str, Estimate]:
     """Return the numbers of attacks on a model that the audited one is compared with; only AUCs have intervals."""
     numbers: dict[str, Estimate] = {}
     for run in runs:
@@ -238,14 +227,22 @@ def _summarized(runs: Sequence[AttackRun], level: float) -> dict[str, Estimate]:
     return numbers
 
 
+def _loss_aucs(runs: Sequence[AttackRun], judged: Sequence[str]) -> dict[str, Estimate]:
+    """Return the loss attack's AUC against each judged set, with intervals that hold all at once."""
+    at_once = 1 - (1 - LEVEL) / len(judged)
+    loss = [run for run in runs if run.attack.name == LOSS_ATTACK and run.against in judged]
+    return {run.against: auc_interval(run.contrast, at_once) for run in loss}
+
+
 def _with_intervals(
     statistics: Mapping[str, Statistic],
     runs: Sequence[AttackRun],
     retrain_aucs: Mapping[str, Estimate],
-    sizes: Mapping[str, int],
+    predictions: SplitPredictions,
     how: Resampling,
 ) -> tuple[dict[str, Estimate], dict[str, AttackResult]]:
     """Return every number by name, and the attacks' results, all from the same resamples."""
+    sizes = {name: len(predictions[name]) for name in ("forget", *UNSEEN) if name in predictions}
     wanted = {name: replicates for name, s in statistics.items() if (replicates := s.replicates()) is not None}
     drawn = replicate(wanted | {f"attack {run.name}": run.replicates() for run in runs}, sizes, how)
     no_draws = np.empty((len(STATISTICS), 0))
@@ -258,26 +255,16 @@ def _with_intervals(
     return numbers, results
 
 
-def _described(
+def _descriptions(
     numbers: Mapping[str, Estimate],
     statistics: Mapping[str, Statistic],
     runs: Sequence[AttackRun],
     metrics: Sequence[Metric],
 ) -> dict[str, Metric]:
-    """The records of numbers that METRICS does not have; a share without a unit is in percent."""
-    known = {
+    """Return the records of numbers that METRICS does not have; a share without a unit is in percent."""
+    records = {
         m.name: replace(m, unit=m.unit or "%") if isinstance(statistics.get(m.name), Share) else m for m in metrics
     }
     for run in runs:
-        known |= attack_metrics(run.attack, run.against)
-    return {name: known[name] for name in numbers if known[name] != METRICS.get(name)}
-
-
-def _flag(result: AttackResult, retrain: Estimate | None) -> str:
-    limit = (
-        "50" if retrain is None or retrain.low is None else f"Retrain's {retrain.value:.1f} (from {retrain.low:.1f})"
-    )
-    return (
-        f"over-forgetting: {result.attack} against {result.against} has an AUC of {result.auc.value:.1f} "
-        f"(up to {result.auc.high:.1f}), below {limit}; examples that look too little like members are exposed as well."
-    )
+        records |= attack_metrics(run.attack, run.against)
+    return {name: records[name] for name in numbers if records[name] != METRICS.get(name)}

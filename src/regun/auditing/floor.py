@@ -87,7 +87,7 @@ def noise_floor(
     """Return how far retrained models are from each other in every number: made once, used for every audited model."""
     check_splits(retrain)
     others = [aligned(retrain, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct([("Retrain", retrain)], others)
+    check_distinct({"Retrain": retrain}, others)
     chosen, measures = choose(attacks, metrics, len(others), "val" in retrain)
     return floor_of([retrain, *others], chosen, measures, seed)
 

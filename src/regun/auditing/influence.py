@@ -104,22 +104,22 @@ _NUMBERS = ("before", "after", "share")
 def influence(
     after: SplitPredictions,
     before: SplitPredictions,
-    outs: Sequence[SplitPredictions],
+    out_models: Sequence[SplitPredictions],
     *,
     unseen: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Influence:
     """Return how much of the records' influence on `before` is left in `after`, compared with every unseen set.
 
-    `outs` are models that saw neither the forgotten nor the unseen records: retrained ones, or short trainings on
+    `out_models` are models that saw neither the forgotten nor the unseen records: retrained ones, or short trainings on
     retain. Leave out of `unseen` a set that a method trained towards (default: all of test, heldout, val there are).
     """
     names = judged_sets(after, unseen)
     needed = {name: after[name] for name in ("forget", *names)}
-    if not outs:
+    if not out_models:
         raise AuditError("influence needs at least 1 model that never saw the forgotten records; give retrained ones.")
     models = [aligned(needed, before, "the model before unlearning"), needed]
-    others = [aligned(needed, out, f"out model {k}") for k, out in enumerate(outs)]
+    others = [aligned(needed, out, f"out model {k}") for k, out in enumerate(out_models)]
     sizes = {name: len(needed[name]) for name in names}
     every = ([(TOGETHER, names)] if len(names) > 1 else []) + [(name, (name,)) for name in names]
     sets = [(name, one) for name, one in every if sum(sizes[part] for part in one) >= _FEWEST]
@@ -132,15 +132,15 @@ def influence(
     return _answered(parts, records, len(others), halved)
 
 
-def _odds(signals: Predictions) -> FloatArray:
-    return np.clip(signals.true_logit, -_EXTREME, _EXTREME)
+def _odds(predictions: Predictions) -> FloatArray:
+    return np.clip(predictions.true_logit, -_EXTREME, _EXTREME)
 
 
 def _part(
     against: str,
     sets: Sequence[str],
     models: Sequence[SplitPredictions],
-    outs: Sequence[SplitPredictions],
+    out_models: Sequence[SplitPredictions],
     member: float,
     looks: int,
     seed: int,
@@ -150,7 +150,7 @@ def _part(
     def odds(model: SplitPredictions, names: Sequence[str]) -> FloatArray:
         return np.concatenate([_odds(model[name]) for name in names])
 
-    hard, easy = (sum(odds(out, names) for out in outs) / len(outs) for names in (("forget",), sets))
+    hard, easy = (sum(odds(out, names) for out in out_models) / len(out_models) for names in (("forget",), sets))
     index = HardnessIndex.of(np.asarray(hard), np.asarray(easy))
     before, after = (index.residuals(odds(m, ("forget",)), odds(m, sets)) for m in models)
     gain = np.maximum(member - before.usual, 1e-3)
@@ -204,13 +204,13 @@ def _two_sided(effect: float, drawn: FloatArray) -> float:
     return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
 
-def _answered(parts: tuple[InfluencePart, ...], records: int, outs: int, halved: int) -> Influence:
+def _answered(parts: tuple[InfluencePart, ...], records: int, out_models: int, halved: int) -> Influence:
     """Told apart against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
     model that is half-way between in its outputs, which leaves each at least half of its confidence, is ruled out."""
     apart = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
     part = min(apart, key=lambda p: p.p_after) if apart else parts[0]
     verdict: InfluenceVerdict = part.verdict if apart or halved else "inconclusive"
-    return Influence(verdict, part.share, records, outs, halved, parts, _why(verdict, part, records, len(parts)))
+    return Influence(verdict, part.share, records, out_models, halved, parts, _why(verdict, part, records, len(parts)))
 
 
 def _too_few(records: int, sizes: Mapping[str, int]) -> str:

@@ -27,14 +27,14 @@ WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "va
 """A split's examples in a sentence."""
 
 
-def correct(signals: Predictions) -> FloatArray:
+def correct(predictions: Predictions) -> FloatArray:
     """1.0 where the most likely class is the label, else 0.0; (n,)."""
-    return (signals.predictions == signals.labels).astype(np.float64)
+    return (predictions.predicted == predictions.labels).astype(np.float64)
 
 
-def accuracy(signals: Predictions) -> float:
+def accuracy(predictions: Predictions) -> float:
     """Top-1 accuracy in percent."""
-    return 100.0 * float(correct(signals).mean())
+    return 100.0 * float(correct(predictions).mean())
 
 
 def _accuracy_on(split: str) -> Metric:
@@ -97,9 +97,9 @@ def _divergence_on(split: str) -> Metric:
     )
 
 
-def entropy(signals: Predictions) -> float:
+def entropy(predictions: Predictions) -> float:
     """Mean of -sum_k p_k log p_k over the examples, in nats."""
-    return float(signals.entropy.mean())
+    return float(predictions.entropy.mean())
 
 
 def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:

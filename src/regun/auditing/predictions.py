@@ -90,7 +90,7 @@ class Predictions:
         return log_prob
 
     @cached_property
-    def predictions(self) -> IntArray:
+    def predicted(self) -> IntArray:
         """The most likely class of every example, (n,); the lowest class among equals."""
         top = np.empty(len(self), np.int64)
         for rows in row_blocks(self.log_probs):  # NumPy copies what is read-only
@@ -196,8 +196,8 @@ class _Joined(Predictions):
         return np.concatenate([part.true_log_prob for part in self.parts])
 
     @cached_property
-    def predictions(self) -> IntArray:
-        return np.concatenate([part.predictions for part in self.parts])
+    def predicted(self) -> IntArray:
+        return np.concatenate([part.predicted for part in self.parts])
 
     @cached_property
     def true_logit(self) -> FloatArray:

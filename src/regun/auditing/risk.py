@@ -50,16 +50,16 @@ EXPOSED = 25
 
 
 def exposed_list(
-    signals: SplitPredictions,
+    predictions: SplitPredictions,
     before: SplitPredictions,
     *,
     against: str | None = None,
     names: Mapping[int, str] | None = None,
 ) -> list[Exposed]:
     """The retained examples whose place among unseen ones rose most, the farthest first; none that did not rise."""
-    against = against or next(name for name in UNSEEN if name in signals)
-    retain = signals["retain"]
-    was, now = (percentiles(m["retain"].true_log_prob, m[against].true_log_prob) for m in (before, signals))
+    against = against or next(name for name in UNSEEN if name in predictions)
+    retain = predictions["retain"]
+    was, now = (percentiles(m["retain"].true_log_prob, m[against].true_log_prob) for m in (before, predictions))
     rise = now - was
     most = np.argsort(-rise, kind="stable")[:EXPOSED]
     return [
@@ -73,7 +73,7 @@ def exposed_list(
 
 
 def risk_list(
-    signals: SplitPredictions,
+    predictions: SplitPredictions,
     references: Sequence[SplitPredictions] = (),
     *,
     before: SplitPredictions | None = None,
@@ -86,15 +86,15 @@ def risk_list(
     Without an attack it is RMIA if there are references, else the loss; without `against`, the first unseen split.
     `names` may give a text (a file name, say) for an example's id.
     """
-    check_splits(signals)
-    needed = {name: split for name, split in signals.items() if name != "retain"}
-    against = against or next(name for name in UNSEEN if name in signals)
-    if against not in signals or against not in UNSEEN:
-        raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(signals)}.")
+    check_splits(predictions)
+    needed = {name: split for name, split in predictions.items() if name != "retain"}
+    against = against or next(name for name in UNSEEN if name in predictions)
+    if against not in predictions or against not in UNSEEN:
+        raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(predictions)}.")
     chosen = resolve_attack(attack or ("rmia" if references else "smia"))
     others = [aligned(needed, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct([("the audited model", signals)], references)
-    a, forget = offline_a(references), signals["forget"]
+    check_distinct({"the audited model": predictions}, others)
+    a, forget = offline_a(references), predictions["forget"]
 
     def placed(model: SplitPredictions) -> tuple[FloatArray, FloatArray]:
         scores = attack_scores([chosen], model, others, a)[chosen.name]

@@ -24,7 +24,7 @@ from regun.artifacts.setup import (
 from regun.artifacts.trainings import Training, find_retrained, import_model
 from regun.cli.display import Display, open_display
 from regun.data.examples import Data
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.errors import RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
 from regun.inputs import as_device
@@ -109,7 +109,7 @@ def read_setup(args: argparse.Namespace) -> Setup:
     recipe = problems.attempt(lambda: read_recipe(args.recipe or default_recipe(name)))
     data_name = data.name if data else "folder"
     chosen = args.pipeline or default_pipeline(name, data_name)
-    problems.attempt(lambda: pipeline(chosen, data_name))
+    problems.attempt(lambda: get_pipeline(chosen, data_name))
     split = {"heldout": args.heldout, "val": args.val}
     problems.texts += [
         f"--{part} is {value}; give a number from 0 up to, not including, 1."

@@ -26,7 +26,7 @@ CANDIDATES = 5
 
 @dataclass(frozen=True)
 class Distillation:
-    """How to distil: `steps` of `forget` and `retain` examples each, by the updates of `recipe`, retain weight `w`."""
+    """How to distill: `steps` of `forget` and `retain` examples each, by the updates of `recipe`, retain weight `w`."""
 
     steps: int
     forget: int
@@ -43,7 +43,7 @@ class Distillation:
         return max(1, self.steps // self.steps_per_round)
 
 
-def distil(job: Job, how: Distillation, target: Callable[[Step], Tensor], gap: "MembershipGap") -> Fitted:
+def distill(job: Job, how: Distillation, target: Callable[[Step], Tensor], gap: "MembershipGap") -> Fitted:
     """Update `job.model` on
 
         L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)

@@ -1,4 +1,4 @@
-"""auto: retrain from scratch where that is short, otherwise distil from a start between base and fresh weights.
+"""auto: retrain from scratch where that is short, otherwise distill from a start between base and fresh weights.
 
     R = cost of retraining: the recipe's epochs times |D_r| samples
     teacher = fresh weights trained on D_r alone: by the whole recipe where R is `short`, else for a part of `share` R
@@ -29,7 +29,7 @@ from regun.methods import _from_scratch as from_scratch
 from regun.methods import crossfit
 from regun.methods._baseline_comparison import TOLERANCE, BaselineComparison
 from regun.methods._contract import Needs, Ranges, Work, passes
-from regun.methods._distill import Distillation, MembershipGap, distil
+from regun.methods._distill import Distillation, MembershipGap, distill
 from regun.methods._fresh_weights import fresh_model, shrink_towards, with_fresh_weights
 from regun.methods._teacher import answers_of, train_teacher
 from regun.settings import check, setting, to_json
@@ -39,7 +39,7 @@ from regun.training.recipes import Recipe, assumed_recipe, shorten
 
 LOG = logging.getLogger("regun.auto")
 TITLE = "Auto"
-NEEDS = Needs(heldout_helps=True)
+NEEDS = Needs(heldout_helps=True, out_of_fold_helps=True)
 SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 MIN_STEPS = 300
@@ -149,7 +149,7 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
-    """Retrain or distil, whichever fits this model and request."""
+    """Retrain or distill, whichever fits this model and request."""
     run = _Run(job, config)
     if run.plan.training == "prepared":
         return run.cross_fitted()
@@ -228,7 +228,7 @@ class _Run:
         if config.lr is None and job.budget is None:
             recipe = from_scratch.find_rate(job, job.model, recipe, [recipe.lr * factor for factor in RATE_FACTORS])
         how = Distillation(self.plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
-        fitted = distil(job, how, answers_of([teacher], job, 1.0), MembershipGap(job, self.comparison, teacher))
+        fitted = distill(job, how, answers_of([teacher], job, 1.0), MembershipGap(job, self.comparison, teacher))
         if self.comparison.collapsed(job.model):
             return self.finish(self.base, "base", warnings=[COLLAPSED])
         fitted.notes |= {"plan": str(self.plan), "result": "distilled", "accuracy": self._accuracy(job.model)}

@@ -52,7 +52,7 @@ def work(config: Config, forget: int, retain: int) -> Work:
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
-    """Distil from both teachers."""
+    """Distill from both teachers."""
     good, bad = frozen_copy(job.model), frozen_copy(fresh_model(job, "bad teacher"))
     forget, retain = job.indices("forget"), job.indices("retain")
     subset = sample(retain, round(config.retain_share * len(retain)), job.seed, "subset")

@@ -126,7 +126,7 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
-    """Distil the forget set towards the target while training on the retain set."""
+    """Distill the forget set towards the target while training on the retain set."""
     begun = replace(job.cost)
     target = make_target(job, config) if config.w < 1 else None
     spent = {"steps": job.cost.steps - begun.steps, "backward": job.cost.backward - begun.backward}
