@@ -36,7 +36,7 @@ from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
-from regun.plugins import guarded, source_digest
+from regun.plugins import source_digest, user_code
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
 from regun.progress import ProgressLine
@@ -299,12 +299,12 @@ class _CrossFit:
 
     def _model(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
         if self.train is not None:
-            with guarded("train"), isolated(seed):
+            with user_code("train"), isolated(seed):
                 model = self.train(subset_of(self.data, rows), seed)
             return self._adapted(model)
         assert self.rebuild is not None
         assert self.recipe is not None
-        with guarded("rebuild"), isolated(seed):
+        with user_code("rebuild"), isolated(seed):
             fresh = self.rebuild(seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
         device = as_device(self.options.device) if self.options.device else device_of(fresh)
@@ -324,7 +324,7 @@ class _CrossFit:
         classes = self.options.num_classes
         if classes is None:
             first = self.sets["train"].fetch(np.arange(min(2, len(self.sets["train"])))).x
-            with guarded("the model that train returned"), torch.no_grad():
+            with user_code("the model that train returned"), torch.no_grad():
                 answers = logits_of(model.eval(), first) if isinstance(model, nn.Module) else model(first)
             classes = int(torch.as_tensor(answers).shape[-1])
         adapted = as_teacher(model, classes)

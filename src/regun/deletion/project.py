@@ -34,7 +34,7 @@ from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
-from regun.plugins import find_function, guarded
+from regun.plugins import find_function, user_code
 from regun.prepared import Prepared
 from regun.splits import Reserve
 from regun.training.job import device_of
@@ -148,7 +148,7 @@ class OpenedProject:
     @cached_property
     def weights(self) -> str:
         """The digest of the project's model."""
-        with guarded("storing the project's model"):
+        with user_code("storing the project's model"):
             return state_digest(self.project.model.state_dict())
 
     @cached_property
@@ -175,7 +175,7 @@ def no_exit(what: str) -> Generator[None]:
 
 def load_project(text: str) -> Project:
     """Return the project that `app.py:project` or `module:function` returns."""
-    with guarded(text):
+    with user_code(text):
         project = find_function(text, "returns a regun.Project")()
     if not isinstance(project, Project):
         raise RegunError(
@@ -203,7 +203,7 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
             project.retrained, "retrained", lambda what, models: list(as_models(what, models).values())
         ),
     )
-    with guarded("a forward pass of the project's model on the first training example"):
+    with user_code("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     train_ids = project.ids if project.ids is not None else range(len(sets["train"].labels))
@@ -230,7 +230,7 @@ def _callback(
         return None
 
     def call(argument: A) -> B:
-        with guarded(f"the project's {name}"):
+        with user_code(f"the project's {name}"):
             return check(f"what the project's {name} returned", function(argument))
 
     return call

@@ -9,7 +9,7 @@ from typing import Any
 from regun.errors import SettingsError, unknown
 from regun.hashing import code_digest, digest
 from regun.models.forward import counting
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import isolated
 from regun.settings import bind, to_json
 from regun.training.fit import Fitted
@@ -135,7 +135,7 @@ class Method:
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
-        users = guarded(f"the method {self.name}") if self.source else nullcontext()
+        users = user_code(f"the method {self.name}") if self.source else nullcontext()
         with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
             return self.unlearn(job, config) or Fitted()
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regun.data.examples import by_position
 from regun.errors import RegunError
 from regun.models.forward import examples_in, logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.types import Inputs
 
 SMALLEST = 1e-12
@@ -31,7 +31,7 @@ class TeacherAdapter(nn.Module):
 
     def forward(self, *tensor: Tensor, **mapping: Tensor) -> Tensor:
         x: Inputs = tensor[0] if len(tensor) == 1 else mapping or by_position(tensor)
-        with guarded("the teacher"), torch.no_grad():
+        with user_code("the teacher"), torch.no_grad():
             said = logits_of(self.ask, x) if isinstance(self.ask, nn.Module) else self.ask(_on_cpu(x))
             answers = torch.as_tensor(said, dtype=torch.float32)
         return _log_where_probabilities(self._checked(answers, x)).to(_first(x).device)

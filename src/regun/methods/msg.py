@@ -65,8 +65,8 @@ class Config(Updates):
 
 def work(config: Config, forget: int, retain: int) -> Work:
     """Gradients on as much of both sets as is forgotten, then epochs over the retain set."""
-    looked_at = forget + min(forget, retain) if config.rate else 0
-    return Work(0, looked_at) + passes(config.epochs, retain, config.batch_size)
+    relearning_sets = forget + min(forget, retain) if config.rate else 0
+    return Work(0, relearning_sets) + passes(config.epochs, retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
