@@ -11,7 +11,6 @@ import numpy as np
 from regun.auditing.lira import offline_lira
 from regun.auditing.metrics import correct
 from regun.auditing.predictions import LOG_FLOOR, FloatArray, Predictions, log_sum_exp
-from regun.auditing.roc import Contrast
 from regun.auditing.user_functions import at_the_border, check_name, first_line, name_of
 from regun.errors import AuditError, unknown
 from regun.plugins import find_function
@@ -166,17 +165,6 @@ def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) ->
     seen = np.mean([1.0 - np.exp(inside.true_log_prob).mean() for inside, _ in references])
     unseen = np.mean([1.0 - np.exp(outside.true_log_prob).mean() for _, outside in references])
     return float(np.clip(seen / unseen, 0.0, 1.0)) if unseen > 0 else 1.0
-
-
-def search_offline_a(members: Evidence, nonmembers: Evidence, grid: Sequence[float] | None = None) -> float:
-    """Return the `a` with the highest RMIA AUC for a target whose members are known (the largest among equals).
-
-    The references must not have trained on either set: a base model with its forget set, or a reference with
-    examples that the other references never saw. Population and gamma do not matter, they keep the ranking.
-    """
-    grid = [k / 10 for k in range(11)] if grid is None else grid
-    aucs = [float(Contrast.of(_log_ratio(members, a), _log_ratio(nonmembers, a)).auc()[0]) for a in grid]
-    return max(zip(aucs, grid, strict=True))[1]
 
 
 def _log_ratio(evidence: Evidence, a: float) -> FloatArray:

@@ -208,9 +208,7 @@ class Metric:
         if self.measure is None:
             return None
         with at_the_border(f"the metric {self.name!r}"):
-            return self._statistic(self.measure(splits, retrain))
-
-    def _statistic(self, result: MetricResult) -> Statistic | None:
+            result = self.measure(splits, retrain)
         if result is None or isinstance(result, Fixed | PerExample | Share | Ranked | Apart):
             return result
         values = np.asarray(result)

@@ -102,28 +102,6 @@ def entropy(predictions: Predictions) -> float:
     return float(predictions.entropy.mean())
 
 
-def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
-    return PerExample(splits["forget"].entropy, of="forget")
-
-
-def _forget_entropy_difference(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
-    return None if retrain is None else PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget")
-
-
-def _entropies() -> Iterator[Metric]:
-    meaning = "mean uncertainty of the outputs on forgotten examples"
-    yield Metric("forget_entropy", "forget entropy", "nats", meaning, measure=_forget_entropy)
-    yield Metric(
-        "forget_entropy_diff",
-        "entropy diff.",
-        "nats",
-        "forget entropy minus Retrain's",
-        "0",
-        measure=_forget_entropy_difference,
-        distance=True,
-    )
-
-
 def _confidence_distances(against: str) -> Iterator[Metric]:
     """Confidence in the true label on the forget set, set against that on unseen examples."""
     who = f"confidence in the true label on forgotten and on {WORDS[against]} examples"
@@ -166,41 +144,50 @@ def _exposure(against: str) -> Metric:
     )
 
 
-def _left() -> Metric:
-    return Metric(
-        "influence_left",
-        "influence left",
-        "%",
-        "what is left of the influence that forgotten examples had on the model before unlearning, each compared with "
-        "what models that never saw it say of it",
-        "0; forgotten where its upper bound is below 50",
-    )
-
-
-def _gaps() -> Iterator[Metric]:
-    rftp = "mean distance to Retrain over retain, forget and test accuracy and RMIA AUC"
-    tp = "mean distance to Retrain over test accuracy and RMIA AUC"
-    on_val = "with validation in place of test, for tuning"
-    for name, label, meaning, terms in (
-        ("gap_rftp", "Gap RFTP", rftp, ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
-        ("gap_tp", "Gap TP", tp, ("test_acc", "rmia_auc")),
-        ("gap_rfvp", "Gap RFVP", f"Gap RFTP {on_val}", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
-        ("gap_vp", "Gap VP", f"Gap TP {on_val}", ("val_acc", "rmia_auc_val")),
-    ):
-        good = "0; at or below the noise floor is as good as retraining"
-        yield Metric(name, label, "points", meaning, good, terms=terms, distance=True)
+def _gap(letters: str, accuracies: str, terms: tuple[str, ...]) -> Metric:
+    """Return the record of a gap; those with V are for tuning, with validation in place of test."""
+    meaning = f"mean distance to Retrain over {accuracies} and RMIA AUC"
+    good = "0; at or below the noise floor is as good as retraining"
+    return Metric(f"gap_{letters.lower()}", f"Gap {letters}", "points", meaning, good, terms=terms, distance=True)
 
 
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         *map(_accuracy_on, SPLITS),
-        *_entropies(),
+        Metric(
+            "forget_entropy",
+            "forget entropy",
+            "nats",
+            "mean uncertainty of the outputs on forgotten examples",
+            measure=lambda splits, retrain: PerExample(splits["forget"].entropy, of="forget"),
+        ),
+        Metric(
+            "forget_entropy_diff",
+            "entropy diff.",
+            "nats",
+            "forget entropy minus Retrain's",
+            "0",
+            measure=lambda splits, retrain: (
+                PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget") if retrain else None
+            ),
+            distance=True,
+        ),
         *map(_divergence_on, SPLITS),
         *(metric for against in UNSEEN for metric in _confidence_distances(against)),
         *map(_exposure, UNSEEN),
-        _left(),
-        *_gaps(),
+        Metric(
+            "influence_left",
+            "influence left",
+            "%",
+            "what is left of the influence that forgotten examples had on the model before unlearning, each compared "
+            "with what models that never saw it say of it",
+            "0; forgotten where its upper bound is below 50",
+        ),
+        _gap("RFTP", "retain, forget and test accuracy", ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
+        _gap("TP", "test accuracy", ("test_acc", "rmia_auc")),
+        _gap("RFVP", "retain, forget and val accuracy", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
+        _gap("VP", "val accuracy", ("val_acc", "rmia_auc_val")),
     )
 }
 """The numbers that are not an attack's; those with `terms` are gaps."""
