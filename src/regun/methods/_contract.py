@@ -155,29 +155,22 @@ class Method:
         if preset is not None and preset not in self.presets:
             raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
         under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
-        unsaid = [name for name in self.required if name not in under and name not in values]
-        if unsaid:
-            raise SettingsError([_unsaid(self, unsaid)])
+        missing = [name for name in self.required if name not in under and name not in values]
+        if missing:
+            example = ",".join(f"{name}=..." for name in self.required)
+            problem = (
+                f"{self.name} needs the recipe that the model was trained by; {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing. Write '{self.name},{example}' with whatever else "
+                "differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...); in Python "
+                "also recipe=..., in a Project retrain=...; or name a preset: "
+                f"{', '.join(f'{self.name}@{preset}' for preset in self.presets)}."
+            )
+            raise SettingsError([problem])
         return bind(self.config, values, self.name, bind(self.config, under, self.name))
 
     def describe(self, config: Any) -> dict[str, Any]:
         """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
-        code = self.source or _own_code(self.name)
+        code = self.source or code_digest(f"regun.methods.{self.name}")
         if self.runs is not None:
             code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
         return {"name": self.name, "config": to_json(config), "code": code}
-
-
-def _unsaid(method: Method, names: Sequence[str]) -> str:
-    example = ",".join(f"{name}=..." for name in method.required)
-    return (
-        f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
-        f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
-        f"weight_decay, schedule, ...), in Python also recipe=..., of a Project retrain=...; or name a preset: "
-        f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
-    )
-
-
-def _own_code(name: str) -> str:
-    return code_digest(f"regun.methods.{name}")

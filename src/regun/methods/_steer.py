@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-Gradients = Sequence[Tensor]
-
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of `loss` by each parameter; zeros where it does not depend on one."""

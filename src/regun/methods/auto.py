@@ -220,7 +220,10 @@ class _Run:
         """Move the base towards fresh weights and then towards the teacher's answers; a ruined model becomes the base
         again."""
         job, config = self.job, self.config
-        if self._base_knows_more(teacher):
+        comparison = self.comparison
+        if comparison.collapsed(teacher) or (
+            comparison.fitted(teacher) and comparison.loss(teacher).significant > TOLERANCE
+        ):  # the base knows what the retain set cannot teach; a start nearer to fresh weights would lose that
             LOG.info("the model knows more than the retain set can teach: it keeps its weights. %s", PRETRAINED)
         else:
             shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
@@ -233,12 +236,6 @@ class _Run:
             return self.finish(self.base, "base", warnings=[COLLAPSED])
         fitted.notes |= {"plan": str(self.plan), "result": "distilled", "accuracy": self._accuracy(job.model)}
         return fitted
-
-    def _base_knows_more(self, teacher: nn.Module) -> bool:
-        """True if the base knows what the retain set cannot teach: a start nearer to fresh weights would lose that."""
-        if self.comparison.collapsed(teacher):
-            return True
-        return self.comparison.fitted(teacher) and self.comparison.loss(teacher).significant > TOLERANCE
 
     def finish(self, model: nn.Module, result: str, **notes: Any) -> Fitted:
         """Make `model` the result."""

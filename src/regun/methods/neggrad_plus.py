@@ -19,7 +19,7 @@ from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
-from regun.training.streams import Stream, chained, one_pass, paired
+from regun.training.streams import chained, one_pass, paired
 
 TITLE = "NegGrad+"
 NEEDS = Needs()
@@ -62,7 +62,10 @@ def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend and descend, together or one after the other."""
     stream = paired(job, config.batch_size, config.batch_size, epoch=config.epoch)
     if config.mode == "sequential":
-        stream = _sequential(job, config)
+        forget = one_pass(job, "forget", job.indices("forget"), config.batch_size)
+        retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
+        first = config.ascent_epochs
+        stream = chained(lambda epoch: [(forget, epoch) if epoch < first else (retain, epoch - first)])
     return fit(job, stream, lambda step: weighted_loss(job, step, config.w), config)
 
 
@@ -74,10 +77,3 @@ def weighted_loss(job: Job, step: Step, w: float) -> Tensor:
     if step.has("retain") and w > 0:
         terms.append(w * functional.cross_entropy(job.logits(step.retain.x), step.retain.y))
     return sum(terms[1:], terms[0])
-
-
-def _sequential(job: Job, config: Config) -> Stream:
-    forget = one_pass(job, "forget", job.indices("forget"), config.batch_size)
-    retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
-    first = config.ascent_epochs
-    return chained(lambda epoch: [(forget, epoch) if epoch < first else (retain, epoch - first)])

@@ -33,7 +33,8 @@ def logit_batches(
         if len(indices) > 2 * BATCH:
             first = next(batches)
             with counting(None), torch.no_grad():
-                model = folded(model, _first_two(first.x))
+                x = first.x
+                model = folded(model, x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()})
             batches = chain([first], batches)
         yield from _over(batches, lambda x: logits_of(model, x))
 
@@ -113,10 +114,6 @@ def _feeds(model: nn.Module, x: Inputs) -> list[tuple[nn.Module, nn.Module]]:
 def _as(kind: type[M], module: nn.Module) -> M:
     assert isinstance(module, kind)
     return module
-
-
-def _first_two(x: Inputs) -> Inputs:
-    return x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()}
 
 
 def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Iterator[Tensor]:

@@ -161,24 +161,33 @@ def read_recipe(text: str) -> Recipe:
     """`name,key=value,...`."""
     name, values = parse_spec(text)
     if name not in RECIPES:
+        problems = [unknown("recipe", name, RECIPES)]
         try:
             bind(Recipe, values, "recipe")
         except SettingsError as fault:
-            raise SettingsError([unknown("recipe", name, RECIPES), *fault.problems]) from None
-        raise SettingsError([unknown("recipe", name, RECIPES)])
+            problems += fault.problems
+        raise SettingsError(problems)
     return bind(Recipe, values, "recipe", RECIPES[name])
 
 
-def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("epochs", "lr")) -> Recipe:
-    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`).
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str, required: Sequence[str] = ("epochs", "lr")) -> Recipe:
+    """Return a recipe as it is, from its settings, or from text as on the command line (`resnet18,epochs=30`).
 
-    Settings must name those in `said`: no default could stand for them.
+    Settings must name those in `required`: no default could stand for them.
     """
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, str):
         return read_recipe(recipe)
-    problems = [_unsaid(recipe, said)] if any(name not in recipe for name in said) else []
+    problems: list[str] = []
+    missing = " and ".join(name for name in required if name not in recipe)
+    if missing:
+        example = ", ".join(f"{name!r}: ..." for name in required)
+        problems.append(
+            f"the recipe {shown(dict(recipe))} lacks {missing}; give {{{example}}} with whatever else differs from the "
+            f"defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or name a recipe: "
+            f"{', '.join(RECIPES)}."
+        )
     try:
         made = bind(Recipe, recipe, "recipe")
     except SettingsError as fault:
@@ -186,13 +195,3 @@ def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("
     if problems:
         raise SettingsError(problems)
     return made
-
-
-def _unsaid(recipe: Mapping[str, Any], said: Sequence[str]) -> str:
-    missing = " and ".join(name for name in said if name not in recipe)
-    example = ", ".join(f"{name!r}: ..." for name in said)
-    return (
-        f"the recipe {shown(dict(recipe))} does not say {missing}; say how the model was trained, {{{example}}} with "
-        f"whatever else differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or "
-        f"name a recipe: {', '.join(RECIPES)}."
-    )
