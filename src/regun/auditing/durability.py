@@ -106,7 +106,7 @@ class Relearned:
     retrain_curve: tuple[RelearningPoint, ...] = ()
 
     def values(self) -> dict[str, float]:
-        """The numbers without their intervals."""
+        """Return the numbers without their intervals."""
         return {name: number.value for name, number in self.numbers.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def relearned(
 
 
 def relearn_floor(retrain: RelearningCurve, references: Sequence[RelearningCurve]) -> NoiseFloor:
-    """How far relearned retrained models are from each other: every pair, judged by the remaining ones."""
+    """Return how far relearned retrained models are from each other: every pair, with the others as references."""
     models = (retrain, *references)
     values: dict[str, list[float]] = {}
     for i, j in combinations(range(len(models)), 2):
@@ -169,7 +169,7 @@ def relearn_floor(retrain: RelearningCurve, references: Sequence[RelearningCurve
 
 
 def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -> tuple[RelearningPoint, ...]:
-    """The curve in numbers."""
+    """Return the numbers of each point of the curve."""
     unseen = curve.unseen or ""
     return tuple(
         RelearningPoint(
@@ -185,7 +185,7 @@ def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -
 
 
 def with_relearning(evaluation: Evaluation, check: Relearned) -> Evaluation:
-    """The evaluation with the numbers of the relearning check among its own."""
+    """Return the evaluation with the numbers of the relearning check among its own."""
     return replace(
         evaluation,
         numbers={**evaluation.numbers, **check.numbers},
@@ -239,7 +239,7 @@ def _regained(
 
 
 def _contrast(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve] = ()) -> Contrast:
-    """Scores of forgotten against unseen examples: log p_y, or its difference to the references at the same point."""
+    """Return scores of forgotten against unseen examples: log p_y, or its difference to the references."""
 
     def score(split: str) -> FloatArray:
         score = np.maximum(curve.log_probs[split][point], LOG_FLOOR)
@@ -257,7 +257,7 @@ def _auc(contrast: Contrast) -> float:
 
 
 def _distances(ours: Mapping[str, Estimate], retrain: Mapping[str, Estimate]) -> dict[str, float]:
-    """How far every number is from Retrain's; what was regained is that far above it already."""
+    """Return how far every number is from Retrain's; what was regained is that far above it already."""
     return {
         name: max(0.0, number.value) if name in REGAINED else abs(number.value - retrain[name].value)
         for name, number in ours.items()

@@ -38,15 +38,15 @@ class Statistic(Protocol):
     def value(self) -> float: ...
 
     def replicates(self) -> Replicates | None:
-        """The number under the shared resamples of the scored splits; None if it does not use them."""
+        """Return the number under the shared resamples of the scored splits; None if it does not use them."""
         ...
 
     def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
-        """The value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
+        """Return the value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
         ...
 
     def noise(self, other: Statistic) -> float | None:
-        """How far two models' values differ by the choice of examples alone, as a deviation; None if not known."""
+        """Return how far two models differ by the choice of examples alone, as a deviation; None if unknown."""
         ...
 
 

@@ -153,7 +153,7 @@ def _part(
     looks: int,
     seed: int,
 ) -> InfluencePart:
-    """`models` are those before and after; `member` is how sure the first usually is of what it was trained on."""
+    """Return the comparison with some unseen sets; `models` are those before and after."""
 
     def odds(model: SplitPredictions, names: Sequence[str]) -> FloatArray:
         return np.concatenate([_odds(model[name]) for name in names])
@@ -172,7 +172,7 @@ def _part(
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """What it changes which half of the records is the one that is left: the effect of random halves, less half of all.
+    """Return how much it matters which half of the records is left: effects of random halves, less half of all.
 
     A record that had little influence may be left unseen, so few records say less than their number. Of very many, the
     normal that their sum then follows. A single record has no half.
@@ -217,7 +217,7 @@ def _who(records: int) -> str:
 
 
 def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: int) -> str:
-    """The verdict in one sentence, with its numbers."""
+    """Return the verdict in one sentence, with its numbers."""
     who = _who(records)
     them = "it" if records == 1 else "them"
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"

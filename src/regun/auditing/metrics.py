@@ -28,12 +28,12 @@ WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "va
 
 
 def correct(predictions: Predictions) -> FloatArray:
-    """1.0 where the most likely class is the label, else 0.0; (n,)."""
+    """Return 1.0 where the most likely class is the label, else 0.0; (n,)."""
     return (predictions.predicted == predictions.labels).astype(np.float64)
 
 
 def accuracy(predictions: Predictions) -> float:
-    """Top-1 accuracy in percent."""
+    """Return Top-1 accuracy in percent."""
     return 100.0 * float(correct(predictions).mean())
 
 
@@ -58,7 +58,7 @@ def _accuracy_on(split: str) -> Metric:
 
 
 def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
-    """Jensen-Shannon divergence of two models on every example, (n,), in nats, between 0 and log 2.
+    """Return Jensen-Shannon divergence of two models on every example, (n,), in nats, between 0 and log 2.
 
     JSD = 1/2 KL(p || m) + 1/2 KL(q || m) = H(m) - 1/2 H(p) - 1/2 H(q) with m = (p + q) / 2 and 0 log 0 = 0, in fp64:
     rounding leaves 1e-15, which a clip at 0 keeps from turning negative.
@@ -75,7 +75,7 @@ def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
 
 
 def divergence(ours: Predictions, theirs: Predictions) -> float:
-    """Mean Jensen-Shannon divergence, nats x 100; 0 is equal, 69.31 is nothing in common."""
+    """Return mean Jensen-Shannon divergence, nats x 100; 0 is equal, 69.31 is nothing in common."""
     return 100.0 * float(divergences(ours, theirs).mean())
 
 
@@ -98,12 +98,12 @@ def _divergence_on(split: str) -> Metric:
 
 
 def entropy(predictions: Predictions) -> float:
-    """Mean of -sum_k p_k log p_k over the examples, in nats."""
+    """Return mean of -sum_k p_k log p_k over the examples, in nats."""
     return float(predictions.entropy.mean())
 
 
 def _confidence_distances(against: str) -> Iterator[Metric]:
-    """Confidence in the true label on the forget set, set against that on unseen examples."""
+    """Yield the distances between confidence on the forget set and on unseen examples."""
     who = f"confidence in the true label on forgotten and on {WORDS[against]} examples"
 
     def contrast(splits: SplitPredictions) -> Contrast:
@@ -124,7 +124,7 @@ def _confidence_distances(against: str) -> Iterator[Metric]:
 
 
 def _exposure(against: str) -> Metric:
-    """The exposure of retained examples to the loss attack."""
+    """Return the metric of the exposure of retained examples to the loss attack."""
 
     def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         if not {"retain", against} <= splits.keys():
@@ -197,7 +197,7 @@ GAPS: dict[str, tuple[str, ...]] = {name: metric.terms for name, metric in BUILT
 
 
 def resolve_metric(metric: str | Metric | Measure) -> Metric:
-    """The metric of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
+    """Return the metric of that name, of `file.py:function` or `module:function`, or a function as a metric."""
     if isinstance(metric, str):
         if metric in BUILT_IN:
             return BUILT_IN[metric]
@@ -224,14 +224,14 @@ def own_values(metrics: Iterable[Metric], splits: SplitPredictions) -> dict[str,
 
 
 def differences(ours: Mapping[str, float], retrain: Mapping[str, float], metrics: Sequence[Metric]) -> dict[str, float]:
-    """|difference| to Retrain of every number, which is at distance 0 from itself, and every gap that has its terms."""
+    """Return |difference| to Retrain of every number, and every gap that has its terms."""
     truth = {metric.name: 0.0 for metric in metrics if metric.distance} | dict(retrain)
     shared = {name: abs(value - truth[name]) for name, value in ours.items() if name in truth}
     return shared | {m.name: gap(ours, truth, m.terms) for m in metrics if m.terms and set(m.terms) <= set(shared)}
 
 
 def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Sequence[str]) -> float:
-    """Mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
+    """Return mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
     missing = [name for name in terms if name not in numbers or name not in retrain]
     if missing:
         raise AuditError(
@@ -241,7 +241,7 @@ def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Seque
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (n - 1) over seeds; None in place of the deviation of a single value.
+    """Return mean and sample standard deviation (n - 1) over seeds; None in place of the deviation of a single value.
 
     >>> spread([1.0, 3.0])
     (2.0, 1.4142135623730951)

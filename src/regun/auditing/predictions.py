@@ -231,7 +231,7 @@ def same_examples(ours: Predictions, theirs: Predictions, who: str) -> None:
 
 
 def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
-    """log sum exp(values) along `axis`; -inf for a sum of zeros."""
+    """Return log sum exp(values) along `axis`; -inf for a sum of zeros."""
     top = np.maximum(values.max(axis=axis, keepdims=True), LOG_FLOOR)
     total: FloatArray = np.exp(values - top).sum(axis=axis)
     with np.errstate(divide="ignore"):
@@ -239,7 +239,7 @@ def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
 
 
 def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
-    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
+    """Return log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
     with np.errstate(divide="ignore"):
         complement = np.log1p(-np.minimum(probs, 1.0))
     rows, columns = np.nonzero(probs > 0.5)  # at most one a row
@@ -251,7 +251,7 @@ def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
 
 
 def _log_softmax(block: FloatArray) -> None:
-    """In place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
+    """Take the log-softmax in place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
 
     Leaving the largest term, which is 1, to log1p keeps the digits of log p near 0: confident answers do not tie.
     """

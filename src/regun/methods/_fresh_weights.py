@@ -101,7 +101,7 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
 
 def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
-    """theta <- (1 - share) theta + share fresh, for all trainable weights but those of normalisation layers."""
+    """Set theta <- (1 - share) theta + share fresh, for trainable weights other than those of normalisation layers."""
     norms = {f"{name}.{own}" for name, layer in _layers(model) if is_norm(layer) for own, _ in layer.named_parameters()}
     new = dict(fresh.named_parameters())
     with torch.no_grad():
@@ -111,7 +111,7 @@ def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
 
 
 def is_norm(layer: nn.Module) -> bool:
-    """True if a layer normalizes; by its name, since models bring their own kinds (RMSNorm and the like)."""
+    """Return True if a layer normalizes; by its name, since models bring their own kinds (RMSNorm and the like)."""
     return "norm" in type(layer).__name__.lower() and not list(layer.children())
 
 
@@ -143,7 +143,7 @@ def reset_parameters(model: nn.Module) -> None:
 
 
 def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
+    """Yield frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
     for prefix, layer in _layers(model):
         own = dict(layer.named_parameters(recurse=False))
         frozen = {name: p for name, p in own.items() if not p.requires_grad}

@@ -78,7 +78,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """An attack of as many rounds as it usually takes, then epochs over the chosen sets; none is taken to fail."""
+    """Return the work: a usual attack, then epochs over the chosen sets; no example is assumed to fail."""
     attack = Work(0, round(forget * config.steps * min(config.rounds, ROUNDS)))
     if config.train_on == "weighted":
         both = (config.batch_size, config.batch_size)
@@ -114,7 +114,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
-    """Model inputs and wrong labels of D_A, and how many examples were never fooled."""
+    """Return model inputs and wrong labels of D_A, and how many examples were never fooled."""
     attack = Attack(config.epsilon, config.steps, config.step, config.rounds, config.freeze, config.restart)
     forget = job.indices("forget")
     inputs: list[Inputs] = []
@@ -139,7 +139,7 @@ def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
 
 
 def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, Tensor], Inputs]]:
-    """What the attack changes, and how changed rows become model inputs."""
+    """Return what the attack changes, and how changed rows become model inputs."""
     examples = job.examples
     if isinstance(examples, PixelExamples):
         indices = batch.indices.cpu().numpy()

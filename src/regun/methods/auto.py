@@ -108,7 +108,7 @@ class Plan:
 
 
 def needs(config: Config) -> Needs:
-    """Held-out examples help to judge; fresh weights are wanted, but there are ways without."""
+    """Return the needs: held-out examples help to judge; fresh weights are wanted, but there are ways without."""
     return NEEDS
 
 
@@ -143,7 +143,7 @@ def plan_of(
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """All that may be needed."""
+    """Return all the work that may be needed."""
     plan = plan_of(config, retain, recipe)
     return plan.teacher + plan.distilling
 
@@ -209,8 +209,10 @@ class _Run:
         return fitted
 
     def as_good(self, teacher: nn.Module) -> bool:
-        """True if the teacher may be returned: trained by the whole recipe, or fitted as well as the base and hardly
-        less accurate on unseen examples."""
+        """Return True if the teacher may be returned.
+
+        It was trained by the whole recipe, or it fits as well as the base and is hardly less accurate on unseen data.
+        """
         if self.plan.training == "whole":
             return not self.comparison.collapsed(teacher)
         lost = self.comparison.loss(teacher)

@@ -75,7 +75,7 @@ def plan_steps(config: Config, forget: int, retain: int, recipe: Recipe | None) 
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """The steps of the update."""
+    """Return the work: the steps of the update."""
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
     steps = rounds * each
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))

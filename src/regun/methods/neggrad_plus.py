@@ -51,7 +51,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over both sets, together or one after the other."""
+    """Return the work: epochs over both sets, together or one after the other."""
     if config.mode == "sequential":
         after = passes(config.epochs - config.ascent_epochs, retain, config.batch_size)
         return passes(config.ascent_epochs, forget, config.batch_size) + after
@@ -70,7 +70,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def weighted_loss(job: Job, step: Step, w: float) -> Tensor:
-    """w CE(retain) - (1 - w) CE(forget) over the parts the step has; a part of weight 0 is not run."""
+    """Return w CE(retain) - (1 - w) CE(forget) over the parts the step has; a part of weight 0 is not run."""
     terms: list[Tensor] = []
     if step.has("forget") and w < 1:
         terms.append((w - 1) * functional.cross_entropy(job.logits(step.forget.x), step.forget.y))

@@ -125,13 +125,13 @@ class Config(TeacherSettings):
 
 
 def needs(config: Config) -> Needs:
-    """A held-out set for targets from unseen data; a fresh model to train a teacher from, or to shrink towards."""
+    """Return the needs: a held-out set for unseen targets; a fresh model for a teacher or to shrink towards."""
     heldout = config.target == "reference" and config.w < 1
     return Needs(heldout=heldout, fresh_model=_trains_teacher(config) or config.shrink > 0)
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """Epochs over the forget set, with retain batches beside it; before, a teacher's training."""
+    """Return the work: a teacher's training, then epochs over the forget set with retain batches."""
     each = teacher_work(teacher_recipe(recipe, config, retain), retain)
     teachers = config.teachers if _trains_teacher(config) else 0
     return sum([each] * teachers, _distillation(config, forget, retain))

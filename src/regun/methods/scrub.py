@@ -54,7 +54,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set, the first of them with a forget pass before."""
+    """Return the work: epochs over the retain set, the first of them with a forget pass before."""
     ascent = passes(min(_forget_epochs(config), config.epochs), forget, config.forget_batch or config.batch_size)
     return ascent + passes(config.epochs, retain, config.batch_size)
 

@@ -48,8 +48,11 @@ def audit_text(evaluation: Evaluation, title: str, forgotten: int, *, everything
 
 
 def answers(evaluation: Evaluation, forgotten: int) -> Iterator[str]:
-    """The answers of an audit, a line each: how much influence is left, of a single example its place among unseen
-    ones, and whether the model is like a retrained one."""
+    """Yield the answers of an audit, a line each.
+
+    They are: influence left, the rank of a single example among unseen ones, and whether the model is like a retrained
+    one.
+    """
     if evaluation.influence is not None:
         yield f"Influence left: {evaluation.influence.verdict.upper()}. {evaluation.influence.why}"
     if forgotten == 1:
@@ -78,7 +81,7 @@ def shadows_text(result: AttackResult, shadows: int) -> str:
 
 
 def relearning_text(check: Relearned) -> str:
-    """What came back step by step, for people; the numbers of the end are among those of the evaluation."""
+    """Return what came back step by step; the numbers at the end are among those of the evaluation."""
     curves = {who: curve for who, curve in (("model", check.curve), ("Retrain", check.retrain_curve)) if curve}
     head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
     rows: list[list[str]] = []
@@ -89,17 +92,17 @@ def relearning_text(check: Relearned) -> str:
 
 
 def attack_auc(point: RelearningPoint) -> float:
-    """RMIA's AUC, or the loss attack's where there are no reference models."""
+    """Return RMIA's AUC, or the loss attack's where there are no reference models."""
     return point.smia_auc if point.rmia_auc is None else point.rmia_auc
 
 
 def part_name(name: str, *evaluations: Evaluation) -> str:
-    """A part of the verdict for people."""
+    """Return a part of the verdict for people."""
     return "influence, record by record" if name == INFLUENCE else describe(name, *evaluations).label
 
 
 def value_before(evaluation: Evaluation, name: str) -> float | None:
-    """A number of the model before unlearning, where that is known."""
+    """Return a number of the model before unlearning, where that is known."""
     if name in evaluation.before:
         return evaluation.before[name].value
     return evaluation.gaps[name].before if name in evaluation.gaps else None

@@ -263,7 +263,7 @@ class _MaskGuard:
 
 
 def _finite(tensors: list[Any]) -> bool:
-    """Whether every number is finite: their largest absolute values are, and so is the sum of those."""
+    """Return True if every number is finite: their largest absolute values are, and so is the sum of those."""
     if not tensors:
         return True
     largest = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore

@@ -51,7 +51,7 @@ class Updates:
             raise SettingsError(problems)
 
     def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
-        """The learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done matters to onecycle only."""
+        """Return the learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done is for onecycle."""
         warm = self.warmup_epochs
         if epoch < warm:
             return self.warmup_lr + (epoch + 1) / warm * (self.lr - self.warmup_lr)
@@ -120,14 +120,14 @@ def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
-    """`auto` becomes bf16 on an accelerator that has it and fp32 elsewhere (bf16 on most CPUs is far slower)."""
+    """Return the precision; `auto` is bf16 on an accelerator that has it, else fp32 (bf16 is slow on most CPUs)."""
     if precision != "auto":
         return precision
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
 def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
-    """The recipe's optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
+    """Return the optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise SettingsError(["every parameter of the model is frozen; let some of them require gradients."])
@@ -151,14 +151,14 @@ def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
 
 
 def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: float = 1e-5) -> float:
-    """Cosine from `start` up to 1 over the first `warm` of the run, then cosine down to `end`."""
+    """Return a cosine from `start` up to 1 over the first `warm` of the run, then a cosine down to `end`."""
     if progress < warm:
         return start + (1 - start) * 0.5 * (1 - math.cos(math.pi * progress / warm))
     return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
 
 
 def read_recipe(text: str) -> Recipe:
-    """`name,key=value,...`."""
+    """Return the recipe of `name,key=value,...`."""
     name, values = parse_spec(text)
     if name not in RECIPES:
         problems = [unknown("recipe", name, RECIPES)]

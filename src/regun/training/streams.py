@@ -27,7 +27,7 @@ class Stream:
 
 
 def one_pass(job: Job, part: str, indices: Indices, batch_size: int, *, augment: bool = True) -> Stream:
-    """Every epoch goes once through `indices`, reshuffled; the last batch may be smaller."""
+    """Return a stream whose epochs go once through `indices`, reshuffled; the last batch may be smaller."""
     source = _Endless(job.examples, indices, batch_size, derive(job.seed, part), augment)
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
@@ -47,7 +47,7 @@ def paired(
     augment: bool = True,
     forget: Indices | None = None,
 ) -> Stream:
-    """Every step has a forget and a retain batch, each from its own endlessly reshuffled source.
+    """Return a stream of steps with a forget and a retain batch, each from its own endlessly reshuffled source.
 
     `epoch` says what ends an epoch: one pass over `forget`, over `retain`, or over the `shorter` of the two. The
     source that ends the epoch starts again with the next one; the other goes on where it was. `forget` names other
@@ -77,7 +77,7 @@ def paired(
 
 
 def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
-    """One stream after the other within an epoch: `plan(epoch)` names them, each with the epoch number it is in."""
+    """Return one stream after the other within an epoch: `plan(epoch)` lists them, each with its epoch number."""
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
         for stream, number in plan(epoch):
@@ -153,7 +153,7 @@ class _Endless:
         return passes * len(self.indices) + (self.cuts[rest - 1] if rest else 0)
 
     def batches(self, first: int, last: int, device: torch.device) -> Iterator[Batch]:
-        """Batches first..last-1, prefetched along the plan one pass at a time."""
+        """Yield batches first..last-1, prefetched along the plan one pass at a time."""
         while first < last:
             number, start = divmod(first, self.per_pass)
             stop = min(self.per_pass, start + last - first)
