@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from regun.arguments import REBUILD, InputOptions, as_model
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch, Examples, named, placed
+from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import copied, device_of, uncompiled
@@ -184,7 +184,7 @@ def as_compatible_model(name: str, made: object, model: nn.Module) -> nn.Module:
 
 def call_rebuild(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
     """Return the model that a user's `rebuild` makes from a seed; name `rebuild` in its errors."""
-    with guarded("rebuild"):
+    with user_code("rebuild"):
         return as_compatible_model("what rebuild returned", rebuild(seed), model)
 
 
@@ -236,16 +236,21 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
 def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list[str]:
     """Return a warning if evaluation logits are random, or depend on the other examples of the batch."""
     x = _on(batch.x, model)
-    first = torch.zeros(len(batch), dtype=torch.long, device=device_of(model))
-    alone = x[first] if isinstance(x, Tensor) else {part: values[first] for part, values in x.items()}
+
+    def only(row: int) -> Inputs:
+        """Return a batch that holds this example in every place."""
+        rows = torch.full((len(batch),), row, dtype=torch.long, device=device_of(model))
+        return x[rows] if isinstance(x, Tensor) else {part: values[rows] for part, values in x.items()}
+
+    ends = (0, len(batch) - 1)
     with in_eval_mode(model), torch.no_grad(), counting(None):
-        again, repeated = logits_of(model, x), logits_of(model, alone)
+        again, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
     if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns other logits each time for the same examples, also in eval mode: every number of an audit "
             f"is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
         ]
-    if not torch.allclose(logits[0], repeated[0], rtol=RTOL, atol=ATOL, equal_nan=True):
+    if not torch.allclose(logits[list(ends)], repeated, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns other logits for an example if the rest of its batch changes, also in eval mode: numbers "
             f"of an audit then depend on the order of the data. Normalise by running statistics, not by the batch."
@@ -380,7 +385,7 @@ def _missing_classes(heldout: Examples, forget: Examples) -> str:
 def _stated_labels(examples: Examples) -> Indices | None:
     """Return the labels if they are known without reading any example."""
     if isinstance(examples, DatasetExamples):
-        return examples.stated_labels
+        return examples.listed_labels
     if isinstance(examples, Selected):
         labels = _stated_labels(examples.examples)
         return None if labels is None else labels[examples.rows]
@@ -389,4 +394,4 @@ def _stated_labels(examples: Examples) -> Indices | None:
 
 def _on(x: Inputs, model: nn.Module) -> Inputs:
     """Return the inputs on the model's device."""
-    return placed(x, device_of(model))
+    return to_device(x, device_of(model))

@@ -9,7 +9,7 @@ from typing import Any
 from regun.errors import SettingsError, unknown
 from regun.hashing import code_digest, digest
 from regun.models.forward import counting
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import isolated
 from regun.settings import bind, to_json
 from regun.training.fit import Fitted
@@ -26,6 +26,8 @@ class Needs:
     fresh_model: bool = False
     out_of_fold: bool = False
     """Whether it needs a prepared table (`regun.prepare`)."""
+    out_of_fold_helps: bool = False
+    """Whether a prepared table is used where there is one."""
     heldout_helps: bool = False
     """Whether held-out examples are used where there are some."""
 
@@ -33,6 +35,11 @@ class Needs:
     def uses_heldout(self) -> bool:
         """True if the method may learn from held-out examples; then these cannot judge its result."""
         return self.heldout or self.heldout_helps
+
+    @property
+    def uses_out_of_fold(self) -> bool:
+        """True if the method uses a prepared table where there is one."""
+        return self.out_of_fold or self.out_of_fold_helps
 
     @classmethod
     def either(cls, *needs: "Needs") -> "Needs":
@@ -128,7 +135,7 @@ class Method:
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
-        users = guarded(f"the method {self.name}") if self.source else nullcontext()
+        users = user_code(f"the method {self.name}") if self.source else nullcontext()
         with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
             return self.unlearn(job, config) or Fitted()
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regun.data.examples import by_position
 from regun.errors import RegunError
 from regun.models.forward import examples_in, logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.types import Inputs
 
 SMALLEST = 1e-12
@@ -32,7 +32,7 @@ class TeacherAdapter(nn.Module):
     def forward(self, *tensor: Tensor, **mapping: Tensor) -> Tensor:
         x: Inputs = tensor[0] if len(tensor) == 1 else mapping or by_position(tensor)
         named = x if isinstance(x, Mapping) else {"": x}
-        with guarded("the teacher"), torch.no_grad():
+        with user_code("the teacher"), torch.no_grad():
             if isinstance(self.model, nn.Module):
                 outputs = logits_of(self.model, x)
             else:  # gets copies, since a function may change its inputs, also through numpy

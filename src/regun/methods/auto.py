@@ -39,7 +39,7 @@ from regun.training.recipes import Recipe, assumed_recipe, shorten
 
 LOG = logging.getLogger("regun.auto")
 TITLE = "Auto"
-NEEDS = Needs(heldout_helps=True)
+NEEDS = Needs(heldout_helps=True, out_of_fold_helps=True)
 SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 MIN_STEPS = 300

@@ -65,8 +65,8 @@ class Config(Updates):
 
 def work(config: Config, forget: int, retain: int) -> Work:
     """Return the work: gradients on as much of both sets as is forgotten, then epochs over the retain set."""
-    looked_at = forget + min(forget, retain) if config.rate else 0
-    return Work(0, looked_at) + passes(config.epochs, retain, config.batch_size)
+    read = forget + min(forget, retain) if config.rate else 0
+    return Work(0, read) + passes(config.epochs, retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regun.data.examples import Batch
 from regun.errors import RegunError
-from regun.models.forward import bearing_one, counting, logits_of, twice_differentiable
+from regun.models.forward import allow_single_example, counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
 from regun.types import Indices, Inputs
@@ -122,7 +122,7 @@ def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
 
 def logits_with(model: nn.Module, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
     """Return logits of `model` as if its parameters were `weights`; buffers are the model's own."""
-    with bearing_one(model, x):
+    with allow_single_example(model, x):
         return _call(model, dict(weights), x)
 
 

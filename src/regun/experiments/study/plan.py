@@ -7,12 +7,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from regun.artifacts.out_of_fold import FOLDS, REPEATS, SHARE
 from regun.artifacts.selection import EARLY, EARLY_EPOCHS, EARLY_SHARE
 from regun.experiments.search import Space
 from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow, Study
 from regun.experiments.study.tasks import (
     KINDS,
+    CrossFit,
     Evaluate,
+    FitFold,
     MeasureFloor,
     Model,
     Predict,
@@ -26,7 +29,7 @@ from regun.experiments.study.tasks import (
 )
 from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
-from regun.relearning import RETAINED, relearn_points, relearn_updates
+from regun.relearning import RETAINED, relearn_updates, relearning_checkpoints
 from regun.splits import Reserve, make_splits
 from regun.training.recipes import shorten
 from regun.types import Indices
@@ -222,6 +225,37 @@ class _Planner:
             )
         )
 
+    def cross_fit(self, seed: int) -> CrossFit:
+        """Add the out-of-fold predictions of a seed's split: a short training per fold, and the table of them."""
+        split, recipe = self.study.split_of(seed), shorten(self.study.recipe_value, SHARE)
+        sizes = self.sizes(seed, self.study.forget[0])
+        examples = sizes["retain"] + sizes["forget"]
+        trained_on = examples - round(examples / FOLDS)
+        folds = tuple(
+            self.add(
+                FitFold(
+                    id=f"fold {number + 1}, repeat {repeat + 1}, split {split}",
+                    label=f"training without fold {number + 1} of {FOLDS}, split {split}{_run(repeat)}",
+                    split=split,
+                    seed=split,
+                    number=number,
+                    repeat=repeat,
+                    work=Work(recipe.epochs * -(-trained_on // recipe.batch_size), recipe.epochs * trained_on),
+                )
+            )
+            for repeat in range(REPEATS)
+            for number in range(FOLDS)
+        )
+        return self.add(
+            CrossFit(
+                id=f"table, split {split}",
+                label=f"table of out-of-fold predictions, split {split}",
+                split=split,
+                seed=split,
+                folds=folds,
+            )
+        )
+
     def unlearn(self, row: MethodRow, repeat: int, seed: int, forget: str, base: Train) -> Unlearn:
         study = self.study
         method, config = study.resolve(row.text, forget)
@@ -237,6 +271,7 @@ class _Planner:
                 repeat=repeat,
                 base=base,
                 tune=self.tune(row, forget) if study.tuning and method.search.get(study.family) else None,
+                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
                 work=self._method_work(method, config, self.sizes(seed, forget)),
             )
         )
@@ -267,6 +302,7 @@ class _Planner:
                 base=base,
                 retrained=retrained,
                 trials=trials,
+                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
                 work=Work(trials * one.steps, trials * one.samples) if one else None,
             )
         )
@@ -274,7 +310,7 @@ class _Planner:
     def relearn(self, model: Model, seed: int, forget: str, base: Train) -> Relearn:
         sizes, split = self.sizes(seed, forget), self.study.split_of(seed)
         updates = relearn_updates(self.study.recipe_value)
-        points = relearn_points(updates, sizes["retain"])
+        points = relearning_checkpoints(updates, sizes["retain"])
         predicted = sizes["forget"] + (self.test or sizes["heldout"]) + min(RETAINED, sizes["retain"])
         samples = updates.epochs * sizes["retain"] + round(FORWARD * len(points) * predicted)
         return self.add(
