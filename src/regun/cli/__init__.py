@@ -18,6 +18,7 @@ from regun.cli.audit import add_audit
 from regun.cli.demo import add_demo
 from regun.cli.forget import add_forget
 from regun.cli.lists import add_lists
+from regun.cli.prepare import add_prepare
 from regun.cli.store import add_store
 from regun.cli.study import add_study
 from regun.cli.terminal import SafeStream, print_error
@@ -30,7 +31,7 @@ from regun.errors import RegunError, SettingsError
 
 COMMANDS = (
     *(add_demo, add_train, add_unlearn, add_tune, add_audit),
-    *(add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
+    *(add_prepare, add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
 )
 """In the order of `regun --help`; each adds its arguments and names the function that runs it."""
 
