@@ -300,7 +300,7 @@ class _CrossFit:
     def _model(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
         if self.train is not None:
             with user_code("train"), isolated(seed):
-                model = self.train(_subset(self.data, rows), seed)
+                model = self.train(subset_of(self.data, rows), seed)
             return self._adapted(model)
         assert self.rebuild is not None
         assert self.recipe is not None
@@ -331,7 +331,7 @@ class _CrossFit:
         return adapted.eval()
 
 
-def _subset(source: Source, rows: Indices) -> Dataset[Any]:
+def subset_of(source: Source, rows: Indices) -> Dataset[Any]:
     """Return these records of what the user passed, as a torch data set."""
     dataset: Any = loaded_dataset(cast("DataLoader[Any]", source)) if isinstance(source, DataLoader) else source
     if isinstance(dataset, tuple | list):
