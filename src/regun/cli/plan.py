@@ -79,6 +79,8 @@ def _plan_json(found: StudyPlan, done: set[str], speed: Speed | None, *, exact: 
         "tasks": {kind: {"planned": counts[kind], "done": made[kind]} for kind in counts},
         "steps": {"train": found.steps("train"), "tune": found.steps("tune"), "unlearn": found.steps("unlearn")},
         "steps_of_methods": steps,
+        "request_share": {n: {forget: found.request_share(n, forget) for forget in study.forget} for n in study.rows},
+        "once_share": {n: {forget: found.once_share(n, forget) for forget in study.forget} for n in study.rows},
         "samples": found.samples(),
         "samples_per_second": speed.samples if speed else None,
         "seconds_left": seconds_left(found, done, speed) if speed else None,
@@ -109,6 +111,14 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
     ]
     print()
     print_table(["steps of one run", *labels], steps)
+    shares: list[list[str]] = []
+    for name, found in result["request_share"].items():
+        shares.append([study.title_of(name), *("?" if n is None else f"{n:.3g} %" for n in found.values())])
+        once = result["once_share"][name].values()
+        if any(n is not None for n in once):
+            shares.append([f"{study.title_of(name)}, once", *("-" if n is None else f"{n:.3g} %" for n in once)])
+    print()
+    print_table(["cost per request, of a retraining", *labels], shares)
     print(f"\n{result['steps']['train']:,} training steps, {result['steps']['unlearn']:,} unlearning steps" + (
         f", {result['steps']['tune']:,} steps of searches" if result["steps"]["tune"] else ""
     ))  # fmt: skip

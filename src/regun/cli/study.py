@@ -1,4 +1,4 @@
-"""`regun study list|show|run|table|report`."""
+"""`regun study list|show|run|table|report|figure`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from regun.cli.arguments import (
     command,
 )
 from regun.cli.terminal import emit, print_table, write
+from regun.errors import RegunError, SettingsError, unknown
 
 
 def add_study(commands: Commands) -> None:
@@ -50,12 +51,21 @@ def add_study(commands: Commands) -> None:
     add_engine(made)
     made.add_argument("--out", dest="folder", metavar="DIR", help=f"where tables, report and metrics go {FOLDER}")
     _add_table(actions)
+    _add_figure(actions)
     help = "write the HTML report of what has been made"
     reported = command(actions, "report", help, "study:report", "regun study report digits")
     add_chosen_study(reported)
     reported.add_argument(
         "--out", dest="file", metavar="FILE", help="the page (default STORE/studies/NAME/report.html)"
     )
+
+
+def _add_figure(actions: Commands) -> None:
+    help = "draw what has been made: result against cost per request, or utility against forgetting"
+    drawn = command(actions, "figure", help, "study:draw", "regun study figure digits --out cost.png")
+    add_chosen_study(drawn)
+    add_options(drawn, {"--kind NAME": "cost (default) or tradeoff"})
+    drawn.add_argument("--out", dest="file", metavar="FILE", required=True, help="a .png, .svg or .pdf file")
 
 
 def _add_table(actions: Commands) -> None:
@@ -181,4 +191,36 @@ def report(args: argparse.Namespace) -> int:
     page = build_report(results, *report_parts(opened, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
+    return 0
+
+
+def draw(args: argparse.Namespace) -> int:
+    """A figure of what has been made so far; with several requests, one file for each."""
+
+    from regun.artifacts import Store
+    from regun.cli.study_runs import open_context
+    from regun.experiments.report.cost_figure import cost_figure
+    from regun.experiments.report.files import safe_name
+    from regun.experiments.report.tradeoff_figure import tradeoff_figure
+    from regun.experiments.study.collect import collect
+    from regun.experiments.study.cost import cost_comparisons
+    from regun.experiments.study.tradeoff import tradeoffs
+    from regun.render.figure_style import figure_bytes
+
+    kind = args.kind or "cost"
+    if kind not in ("cost", "tradeoff"):
+        raise SettingsError([unknown("kind of figure", kind, ("cost", "tradeoff"))])
+    Store.existing(args.store)
+    results = collect(open_context(args))
+    if kind == "cost":
+        figures = {one.label: cost_figure(one) for one in cost_comparisons(results)}
+    else:
+        figures = {one.label: tradeoff_figure(one) for one in tradeoffs(results)}
+    if not figures:
+        raise RegunError(f"nothing to draw yet; run `regun study run {args.study}` first.")
+    out, paths = Path(args.file), list[str]()
+    for label, figure in figures.items():
+        path = out if len(figures) == 1 else out.with_stem(f"{out.stem}-{safe_name(label)}")
+        paths.append(str(write(path, figure_bytes(figure, out.suffix))))
+    emit({"figures": paths}) if args.json else print("\n".join(paths))
     return 0
