@@ -92,14 +92,9 @@ def default_columns(results: Results, wide: bool = False, layout: str = "request
         return [name for name in shown if name in _SIDE_BY_SIDE or name not in PAPER_COLUMNS]
     left = [LEFT] if LEFT in results.metrics and LEFT not in shown else []
     noise = [VERDICT] if any(block.floors for block in results.blocks) else []
-    return [
-        *unfinished(results.blocks),
-        *shown,
-        *left,
-        *noise,
-        *(COSTS if wide else ("steps", "seconds")),
-        *cost_columns(results.blocks),
-    ]
+    shares = cost_columns(results.blocks)
+    costs = [*COSTS, *shares] if wide else ["steps", "seconds", *(shares if ONCE in shares else ())]
+    return [*unfinished(results.blocks), *shown, *left, *noise, *costs]
 
 
 def cost_columns(blocks: Sequence[Block]) -> list[str]:
