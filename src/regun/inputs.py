@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from regun.arguments import REBUILD, InputOptions, as_model
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch, Examples, named, placed
+from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import copied, device_of, uncompiled
@@ -184,7 +184,7 @@ def as_compatible_model(name: str, made: object, model: nn.Module) -> nn.Module:
 
 def call_rebuild(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
     """Return the model that a user's `rebuild` makes from a seed; name `rebuild` in its errors."""
-    with guarded("rebuild"):
+    with user_code("rebuild"):
         return as_compatible_model("what rebuild returned", rebuild(seed), model)
 
 
@@ -385,7 +385,7 @@ def _missing_classes(heldout: Examples, forget: Examples) -> str:
 def _stated_labels(examples: Examples) -> Indices | None:
     """Return the labels if they are known without reading any example."""
     if isinstance(examples, DatasetExamples):
-        return examples.stated_labels
+        return examples.listed_labels
     if isinstance(examples, Selected):
         labels = _stated_labels(examples.examples)
         return None if labels is None else labels[examples.rows]
@@ -394,4 +394,4 @@ def _stated_labels(examples: Examples) -> Indices | None:
 
 def _on(x: Inputs, model: nn.Module) -> Inputs:
     """Return the inputs on the model's device."""
-    return placed(x, device_of(model))
+    return to_device(x, device_of(model))

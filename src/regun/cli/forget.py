@@ -45,6 +45,11 @@ def add_forget(commands: Commands) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     add_project(parser)
+    parser.add_argument(
+        "--prepared",
+        metavar="FILE",
+        help="table of regun prepare: nothing but the update is trained; default: the project's",
+    )
     parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or auto")
     parser.add_argument(
         "--accept",
@@ -113,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
     problems.stop_if_any()
     if request is None or options is None or project is None:
         return 2
+    if args.prepared is not None:
+        project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
         plan = prepare(project, request, Path(args.out), options)
         emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, request)

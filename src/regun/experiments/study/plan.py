@@ -29,7 +29,7 @@ from regun.experiments.study.tasks import (
 )
 from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
-from regun.relearning import RETAINED, relearn_points, relearn_updates
+from regun.relearning import RETAINED, relearn_updates, relearning_checkpoints
 from regun.splits import Reserve, make_splits
 from regun.training.recipes import shorten
 from regun.types import Indices
@@ -328,7 +328,7 @@ class _Planner:
     def relearn(self, model: Model, seed: int, forget: str, base: Train) -> Relearn:
         sizes, split = self.sizes(seed, forget), self.study.split_of(seed)
         updates = relearn_updates(self.study.recipe_value)
-        points = relearn_points(updates, sizes["retain"])
+        points = relearning_checkpoints(updates, sizes["retain"])
         predicted = sizes["forget"] + (self.test or sizes["heldout"]) + min(RETAINED, sizes["retain"])
         samples = updates.epochs * sizes["retain"] + round(FORWARD * len(points) * predicted)
         return self.add(
