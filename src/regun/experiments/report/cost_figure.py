@@ -11,8 +11,8 @@ from regun.experiments.study.cost import CostComparison, CostPanel, CostPoint
 from regun.render.figure_style import INK, MUTED, NOISE, UNIT, label_of, look, series
 from regun.render.numbers import shortened
 
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-LEAST = 0.1
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+LEAST = 0.01
 """Cheaper methods are drawn at this share of a retraining, in percent."""
 
 
@@ -90,6 +90,8 @@ def _axes(axes: Axes, panel: CostPanel) -> None:
     low, high = 0.7 * min(shares), 1.4 * max(shares)
     axes.set(xscale="log", xlim=(low, high))
     ticks = [tick for tick in TICKS if low <= tick <= high]
+    if len(ticks) > 9:
+        ticks = [tick for tick in ticks if f"{tick:g}".strip("0.") == "1"]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
