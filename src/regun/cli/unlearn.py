@@ -56,7 +56,7 @@ def add_unlearn(commands: Commands) -> None:
         metavar="NAME[@PRESET][,KEY=VALUE...]",
         help="method (see `regun methods`); default auto, which chooses its settings",
     )
-    add_options(parser, {"--settings FILE": "settings by `regun tune --out`; those named in --method win over them"})
+    add_options(parser, {"--settings FILE": "settings written by `regun tune --out`; those in --method override them"})
     tune = "try N settings and return the best; needs unseen examples, but no retrained model"
     add_number(parser, "--tune N", whole(high=100_000), None, tune)
     add_options(parser, {BUDGET: "run an iterative method to exactly this budget"})
@@ -67,7 +67,7 @@ def add_unlearn(commands: Commands) -> None:
         help="epoch to return: last (default), or best by val_accuracy (default), val_loss or unseen_error (errors on "
         "forgotten examples closest to those on unseen ones)",
     )
-    teacher = "a model that never saw the records, for the methods auto and regun,source=given"
+    teacher = "a model trained without the records, for the methods auto and regun,source=given"
     add_options(parser, {"--teacher KEY": teacher})
     add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
     add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})

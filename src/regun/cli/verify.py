@@ -25,7 +25,7 @@ def add_verify(commands: Commands) -> None:
     parser = command(
         commands,
         "verify",
-        "verify a receipt: its files, the ledger's chain and the signature; 1 = something was changed",
+        "verify a receipt: its files, the ledger's chain and the signature; exit code 1: something was changed",
         "verify:run",
         "regun verify deletions/requests/0001/receipt.json",
     )
@@ -81,7 +81,7 @@ def _receipt(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
     if args.project is None and args.base is None:
         return
     if any(check.passed is False for check in checks):
-        yield "data", [Check("audit", None, "not repeated: the receipt itself is not intact")]
+        yield "data", [Check("audit", None, "not repeated: the receipt is not intact")]
         return
     project = read_project(args, open_display(args, "verify"))
     yield "data", reaudit_receipt(path, project, read_pseudonyms(path_of(args.salt)))
