@@ -63,6 +63,8 @@ def _plan_json(plan: StudyPlan, done: set[str], speed: Speed | None, *, exact: b
         "tasks": {kind: {"planned": counts[kind], "done": in_store[kind]} for kind in counts},
         "steps": {kind: plan.steps(kind) for kind in ("train", "tune", "unlearn")},
         "steps_of_methods": steps,
+        "request_share": {n: {forget: plan.request_share(n, forget) for forget in study.forget} for n in study.rows},
+        "once_share": {n: {forget: plan.once_share(n, forget) for forget in study.forget} for n in study.rows},
         "samples": plan.samples(),
         "samples_per_second": speed.samples if speed else None,
         "seconds_left": seconds_left(plan, done, speed) if speed else None,
@@ -82,7 +84,16 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
         [study.title_of(name), *("?" if n is None else f"{n:,}" for n in counts.values())]
         for name, counts in result["steps_of_methods"].items()
     ]
-    print_table(["steps per run", *(spec.label for spec in study.requests.values())], steps)
+    labels = [spec.label for spec in study.requests.values()]
+    print_table(["steps per run", *labels], steps)
+    costs: list[list[str]] = []
+    for name, shares in result["request_share"].items():
+        costs.append([study.title_of(name), *("?" if n is None else f"{n:.3g} %" for n in shares.values())])
+        once = result["once_share"][name].values()
+        if any(n is not None for n in once):
+            costs.append([f"{study.title_of(name)}, once", *("-" if n is None else f"{n:.3g} %" for n in once)])
+    print()
+    print_table(["cost per request, of a retraining", *labels], costs)
     print("\nsteps: " + ", ".join(f"{kind} {n:,}" for kind, n in result["steps"].items() if n))
     samples = f"samples: {result['samples']:,}"
     if not result["from_data"]:

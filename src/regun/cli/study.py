@@ -1,4 +1,4 @@
-"""Arguments of `regun study list|show|plan|power|run|table|report`."""
+"""Arguments of `regun study list|show|plan|power|run|table|report|figure`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def add_study(commands: Commands) -> None:
     add_engine(made)
     made.add_argument("--out", dest="folder", metavar="DIR", help=f"where tables, report and metrics go {FOLDER}")
     _add_table(actions)
+    help = "draw the finished tasks: gap against cost per request, or utility against forgetting"
+    drawn = command(actions, "figure", help, "study_runs:draw", "regun study figure digits --out cost.png")
+    add_chosen_study(drawn)
+    add_options(drawn, {"--kind NAME": "cost (default) or tradeoff"})
+    drawn.add_argument("--out", dest="file", metavar="FILE", required=True, help="a .png, .svg or .pdf file")
     help = "write the HTML report of the finished tasks"
     reported = command(actions, "report", help, "study_runs:report", "regun study report digits")
     add_chosen_study(reported)

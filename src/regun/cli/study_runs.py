@@ -12,12 +12,13 @@ from regun.artifacts import Store
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import emit, print_table, write
-from regun.errors import SettingsError
+from regun.errors import RegunError, SettingsError, unknown
 from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings
 from regun.experiments.study import Location, OpenStudy, Results, Study, builtin_names
 from regun.experiments.study.collect import closeup, collect, searches
+from regun.experiments.study.cost import cost_comparisons
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess, Processes
@@ -106,6 +107,32 @@ def report(args: argparse.Namespace) -> int:
     page = build_report(results, *report_parts(opened, results, out))
     path = write(Path(args.file) if args.file else out / "report.html", page)
     emit({"report": str(path)}) if args.json else print(path)
+    return 0
+
+
+def draw(args: argparse.Namespace) -> int:
+    """Write a figure of the finished tasks; with several requests, one file for each."""
+    from regun.experiments.report.cost_figure import cost_figure
+    from regun.experiments.report.files import safe_name
+    from regun.experiments.report.tradeoff_figure import tradeoff_figure
+    from regun.render.figure_style import figure_bytes
+
+    kind = args.kind or "cost"
+    if kind not in ("cost", "tradeoff"):
+        raise SettingsError([unknown("kind of figure", kind, ("cost", "tradeoff"))])
+    Store.existing(args.store)
+    results = collect(open_context(args))
+    if kind == "cost":
+        figures = {one.label: cost_figure(one) for one in cost_comparisons(results)}
+    else:
+        figures = {one.label: tradeoff_figure(one) for one in tradeoffs(results)}
+    if not figures:
+        raise RegunError(f"nothing to draw yet; run `regun study run {args.study}` first.")
+    out, paths = Path(args.file), list[str]()
+    for label, figure in figures.items():
+        path = out if len(figures) == 1 else out.with_stem(f"{out.stem}-{safe_name(label)}")
+        paths.append(str(write(path, figure_bytes(figure, out.suffix))))
+    emit({"figures": paths}) if args.json else print("\n".join(paths))
     return 0
 
 

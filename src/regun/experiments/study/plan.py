@@ -66,6 +66,24 @@ class StudyPlan:
         """Return the samples through backward passes, forward passes counted by their share."""
         return sum(task.work.samples for task in self.tasks.values() if task.work)
 
+    def request_share(self, name: str, forget: str) -> float | None:
+        """Return the planned cost of one request in percent of a retraining; None for a method that does not state it.
+
+        Costs are samples through backward passes.
+        """
+        task = next(task for task in self.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
+        return 100.0 * task.work.samples / self._retraining(forget) if task.work else None
+
+    def once_share(self, name: str, forget: str) -> float | None:
+        """Return the planned cost of the method's table in percent of a retraining; None without a table."""
+        task = next(task for task in self.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
+        if task.table is None:
+            return None
+        return 100.0 * sum(fold.work.samples for fold in task.table.folds if fold.work) / self._retraining(forget)
+
+    def _retraining(self, forget: str) -> int:
+        return next(task.work.samples for task in self.of_type(Train) if task.forget == forget and task.work)
+
 
 def plan_study(study: Study, labels: Indices, test: int = 0) -> StudyPlan:
     """Plan every task of the study; `labels` are those of the training set, `test` counts the test examples."""
