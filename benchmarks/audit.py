@@ -16,7 +16,7 @@ import torch
 from regun.auditing import Predictions, evaluate
 from regun.auditing.metrics import accuracy, divergence, entropy
 from regun.data.arrays import ArrayExamples
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.models import ModelSpec, build_model
 from regun.training.forward import eval_logits
 from regun.training.job import private_copy
@@ -28,7 +28,7 @@ ATTACKS = ("smia", "confidence", "entropy", "modified_entropy", "correctness", "
 def make(width: int, count: int):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-    examples = ArrayExamples(pixels, np.arange(count) % 10, 10, pipeline("none", "cifar10"))
+    examples = ArrayExamples(pixels, np.arange(count) % 10, 10, get_pipeline("none", "cifar10"))
     models = [
         private_copy(build_model(ModelSpec("resnet18", {"width": width}), 10, (3, 32, 32), seed), CPU)
         for seed in range(6)

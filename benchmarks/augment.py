@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regun.data.augment import ColorJitter, Flip, PadCrop, as_float
 from regun.data.randaugment import RandAugment
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 
 TARGET = 8.0  # crop + flip + jitter must be this many times as fast as one image at a time
 
@@ -103,7 +103,7 @@ def kornia_tasks(images: Tensor) -> dict[str, Callable[[], object]]:
 
 def swin_task(images: Tensor) -> Callable[[], object]:
     """The whole train side of the `swin` pipeline."""
-    transforms = pipeline("swin", "cifar10").train
+    transforms = get_pipeline("swin", "cifar10").train
     generator = torch.Generator().manual_seed(0)
     batch = images.contiguous(memory_format=torch.channels_last)
 

@@ -15,17 +15,17 @@ import numpy as np
 from PIL import Image
 
 from regun.data.image_folder import load_image_folder
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 
 MEASURE = """
 import sys
 from pathlib import Path
 import numpy as np
 from regun.data.cifar import load_cifar
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 peak = lambda: int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) / 1024
 before = peak()
-data = load_cifar(Path(sys.argv[1]), 10, pipeline("none", "cifar10"))
+data = load_cifar(Path(sys.argv[1]), 10, get_pipeline("none", "cifar10"))
 arrays = (data.train.images.nbytes + data.test.images.nbytes) / 2**20
 print(peak() - before, arrays)
 """
@@ -61,7 +61,7 @@ def folder(root: Path, count: int) -> None:
     times = []
     for _ in range(2):
         started = time.perf_counter()
-        load_image_folder(root, pipeline("none", "folder"))
+        load_image_folder(root, get_pipeline("none", "folder"))
         times.append(time.perf_counter() - started)
     print(
         f"image folder of {count:,}: first opening {times[0]:.2f} s, second {times[1]:.3f} s: {times[0] / times[1]:.0f}x"

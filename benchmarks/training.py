@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.models import ModelSpec, build_model
 from regun.training.fit import fit
 from regun.training.job import Budget, Job, private_copy
@@ -47,7 +47,7 @@ def matmul_peak(size: int = 2048, rounds: int = 8) -> float:
 def images(count: int) -> ArrayExamples:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-    return ArrayExamples(pixels, np.arange(count) % 10, 10, pipeline("resnet", "cifar10"))
+    return ArrayExamples(pixels, np.arange(count) % 10, 10, get_pipeline("resnet", "cifar10"))
 
 
 def our_steps(model, examples, batch: int, steps: int) -> float:
@@ -105,7 +105,7 @@ def convolution_seconds(model, examples, batch: int) -> float:
 
 
 def small_cnn(rounds: int) -> None:
-    examples = load_digits(pipeline("digits", "digits")).train
+    examples = load_digits(get_pipeline("digits", "digits")).train
     model = build_model(ModelSpec("cnn"), 10, (1, 8, 8), 0)
     recipe = RECIPES["digits"]
     ours, bare = [], []

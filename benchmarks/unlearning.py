@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from regun.data.arrays import ArrayExamples
 from regun.data.digits import load_digits
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.forget_spec import ForgetSpec
 from regun.methods import _adversarial, amun, get_method, method_names, neggrad_plus, regun
 from regun.methods._adversarial import Attack, find
@@ -49,7 +49,7 @@ def image_job(width: int, count: int = 6000) -> Job:
     rng = np.random.default_rng(0)
     labels = np.arange(count) % 10
     pixels = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-    examples = ArrayExamples(pixels, labels, 10, pipeline("resnet", "cifar10"))
+    examples = ArrayExamples(pixels, labels, 10, get_pipeline("resnet", "cifar10"))
     model = build_model(ModelSpec("resnet18", {"width": width}), 10, (3, 32, 32), 0)
     splits = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, 0))
     return Job(model=private_copy(model, CPU), examples=examples, splits=splits, seed=0)
@@ -80,7 +80,7 @@ def unseen_target(width: int, rounds: int) -> None:
 
 
 def trained_digits() -> tuple[torch.nn.Module, ArrayExamples]:
-    examples = load_digits(pipeline("digits", "digits")).train
+    examples = load_digits(get_pipeline("digits", "digits")).train
     model = build_model(ModelSpec("cnn"), 10, (1, 8, 8), 0)
     job = Job(model=private_copy(model, CPU), examples=examples, seed=0)
     base = reserve(examples.labels, 0).base

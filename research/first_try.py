@@ -126,7 +126,7 @@ class Case:
 
     def audited(self, model: nn.Module, relearned: bool) -> dict[str, float]:
         if len(self.forget[1]) == 1:
-            return self.looked_at(model, relearned)
+            return self.relearning_sets(model, relearned)
         sets = {"forget": self.forget, "retain": self.retain, "test": self.sets["test"]}
         truth, *others = self.retrained
         others = [other for other in others if other is not model]
@@ -137,7 +137,7 @@ class Case:
         gap = found.gaps["gap_rftp"]
         return {**numbers, "gap": gap.value, "limit": gap.floor_limit or 0.0, "floor": gap.floor_mean or 0.0}
 
-    def looked_at(self, model: nn.Module, relearned: bool) -> dict[str, float]:
+    def relearning_sets(self, model: nn.Module, relearned: bool) -> dict[str, float]:
         """A request of one record: no attack can be run on it. Its probability in % takes the place of the accuracy,
         and the gap is the mean difference of retain accuracy, that probability and test accuracy."""
         own, *others = (self.three(one) for one in (model, *self.retrained))

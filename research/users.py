@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regun.data.cifar import load_cifar
-from regun.data.registry import DataSpec, load_data, pipeline
+from regun.data.registry import DataSpec, get_pipeline, load_data
 from regun.models import ModelSpec, build_model
 from regun.models.forward import logits_of
 from regun.training.recipes import Recipe
@@ -90,7 +90,7 @@ def photos(train_size: int, seed: int, folder: Path | None) -> Sets:
     total = sum(sizes.values())
     if folder is None:
         return divided(*drawn_photos(total, 17), sizes, seed)
-    whole = load_cifar(folder, 10, pipeline("none", "cifar10")).train
+    whole = load_cifar(folder, 10, get_pipeline("none", "cifar10")).train
     index = np.random.default_rng(1000 + seed).permutation(len(whole.labels))[:total]
     batch = whole.fetch(index)
     return divided(batch.x.contiguous(memory_format=torch.contiguous_format), batch.y, sizes, seed)

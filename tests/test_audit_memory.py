@@ -134,7 +134,7 @@ def test_files_with_predictions_are_not_mapped_as_a_whole() -> None:
         filled.add(logits)
         assert mapped() - start < WHOLE / 2
     found = filled.predictions(np.zeros(SIZE, np.int64), np.arange(SIZE))
-    for name in ("true_log_prob", "predictions", "true_logit", "entropy", "modified_entropy"):
+    for name in ("true_log_prob", "predicted", "true_logit", "entropy", "modified_entropy"):
         values = getattr(found, name)
         np.testing.assert_array_equal(values[:1_000], values[-1_000:])
         assert mapped() - start < WHOLE / 8

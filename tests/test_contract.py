@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regun.data.digits import load_digits
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.data.tensors import TensorExamples
 from regun.forget_spec import ForgetSpec
 from regun.methods import amun, get_method, method_names
@@ -18,7 +18,7 @@ from regun.splits import make_splits, reserve
 from regun.training.job import Budget, Job, private_copy
 from regun.unlearning import unlearn_job
 
-DIGITS = load_digits(pipeline("digits", "digits")).train
+DIGITS = load_digits(get_pipeline("digits", "digits")).train
 SPLITS = make_splits(DIGITS.labels, ForgetSpec.random(0.05), reserve(DIGITS.labels, 0, heldout=0.1, val=0.1))
 DEVICE = torch.device("cpu")
 FEW = {"batch_size": 16, "lr": 1e-3}

@@ -1,4 +1,4 @@
-"""Exit codes: what each means, that nothing but success is 0, and what a stream that cannot be written does to them."""
+"""Exit codes: their meanings, that only success is 0, and streams that cannot be written."""
 
 import os
 import re
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from expect import assert_names
+from expect import assert_names, error
 from regun.cli import build_parser, lists, main
 from regun.cli.arguments import EXIT_CODES
 from regun.errors import RegunError
-from regun.plugins import find_function, find_module, guarded
+from regun.plugins import find_function, find_module, user_code
 
 DOCS = Path(__file__).parents[1] / "docs/reliability.md"
 REGUN = [sys.executable, "-m", "regun"]
@@ -65,48 +65,42 @@ def raising(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "said"),
+    ("fault", "code", "names"),
     [
-        (RegunError("the sea is dry; fill it."), 2, "regun: the sea is dry; fill it.\n"),
-        (
-            KeyboardInterrupt(),
-            130,
-            "regun: interrupted; what was finished is kept. Run the same command again to go on.\n",
-        ),
-        (
-            ZeroDivisionError("by zero"),
-            3,
-            "regun: ZeroDivisionError: by zero (this should not have happened; --traceback",
-        ),
-        (SystemExit(0), 3, "regun: SystemExit: 0 (this should not have happened"),
-        (SystemExit("done"), 3, "regun: SystemExit: done (this"),
-        (BrokenPipeError(32, "Broken pipe"), 3, "regun: BrokenPipeError: [Errno 32] Broken pipe (this"),
-        (MemoryError(), 2, "regun: there is not enough memory; what was finished is kept."),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried"),
-            2,
-            "regun: there is not enough memory; what was finished is kept.",
-        ),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 2, "regun: there is not enough memory;"),
-        (RuntimeError("a bug"), 3, "regun: RuntimeError: a bug (this"),
-        (RecursionError("too deep"), 3, "regun: RecursionError: too deep (this"),
-        (ValueError("two\nlines\tand \x1b[31mred"), 3, "regun: ValueError: two lines and  [31mred (this"),
+        (RegunError("lr is 0; give more."), 2, ["lr", "0"]),
+        (KeyboardInterrupt(), 130, ["interrupted"]),
+        (ZeroDivisionError("by zero"), 3, ["ZeroDivisionError", "--traceback"]),
+        (SystemExit(0), 3, ["SystemExit"]),
+        (SystemExit("done"), 3, ["SystemExit", "done"]),
+        (BrokenPipeError(32, "Broken pipe"), 3, ["BrokenPipeError"]),
+        (MemoryError(), 2, ["memory"]),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, ["memory"]),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 2, ["memory"]),
+        (RuntimeError("a bug"), 3, ["RuntimeError", "bug"]),
+        (RecursionError("too deep"), 3, ["RecursionError"]),
+        (ValueError("two\nlines\tand \x1b[31mred"), 3, ["ValueError", "lines"]),
     ],
 )
-def test_whatever_a_command_raises_has_its_code_and_one_line(
-    fault: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_every_error_of_a_command_has_its_code_and_one_line(
+    fault: BaseException,
+    code: int,
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     raising(monkeypatch, fault)
     assert main(["data"]) == code
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(said)
+    assert shown.err.startswith("regun: ")
+    assert "\x1b" not in shown.err
+    assert_names(shown.err, *names)
     assert len(shown.err.splitlines()) == 1
     assert code in EXIT_CODES
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
-def test_a_traceback_is_shown_when_asked(
+def test_a_traceback_is_shown_on_request(
     how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising(monkeypatch, ZeroDivisionError("by zero"))
@@ -145,22 +139,23 @@ def test_a_model_that_leaves_python_is_no_success(
     assert_names(capsys.readouterr().err, *named)
 
 
-def test_what_runs_guarded_names_itself() -> None:
-    with pytest.raises(RegunError, match=r"^the method x.py failed: SystemExit: 0$"), guarded("the method x.py"):
+def test_user_code_is_named_in_its_error() -> None:
+    with error(RegunError, "x.py", "SystemExit"), user_code("the method x.py"):
         sys.exit(0)
-    with pytest.raises(RegunError, match=r"^it failed: ZeroDivisionError: division by zero$") as caught, guarded("it"):
+    with error(RegunError, "it", "ZeroDivisionError") as caught, user_code("it"):
         _ = 1 / 0
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(RegunError, match=r"^as it is$"), guarded("it"):
-        raise RegunError("as it is")
-    with pytest.raises(KeyboardInterrupt), guarded("it"):
+    with pytest.raises(RegunError) as caught, user_code("it"):
+        raise RegunError("unchanged")
+    assert str(caught.value) == "unchanged"
+    with pytest.raises(KeyboardInterrupt), user_code("it"):
         raise KeyboardInterrupt
 
 
-def test_a_file_that_leaves_python_is_not_kept_half_loaded(leaving: Path) -> None:
+def test_a_file_that_leaves_python_stays_unloaded(leaving: Path) -> None:
     before = set(sys.modules)
     for _ in range(2):
-        with pytest.raises(RegunError, match=r"running .*at_import.py failed: SystemExit: 0"):
+        with error(RegunError, "at_import.py", "SystemExit"):
             find_module(str(leaving.parent / "at_import.py"))
     assert set(sys.modules) == before
 
@@ -179,25 +174,23 @@ def test_a_file_imports_its_neighbours_while_it_is_loaded(tmp_path: Path) -> Non
         assert (module.name, module.place) == (folder, folder)
     assert sys.path == before
     (tmp_path / "first" / "broken.py").write_text("import no_such_module_anywhere\n")
-    with pytest.raises(RegunError, match="ModuleNotFoundError: No module named 'no_such_module_anywhere'"):
+    with error(RegunError, "ModuleNotFoundError", "'no_such_module_anywhere'"):
         find_module(str(tmp_path / "first" / "broken.py"))
     assert sys.path == before
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("x" * 5000 + ".py:f", "cannot read 'xxx.*: File name too long"),
-        ("~nobody-here/x.py:f", "there is no file '~nobody-here/x.py'"),
-        ("a\0b.py:f", "there is no file"),
-        (".py:f", "there is no file '.py'"),
-        ("..:f", "importing .. failed: "),
-        ("os.path:sep", "os.path:sep is a str, not a function that builds a model."),
-        ("", "is not of the form module:function"),
+        ("~nobody-here/x.py:f", "'~nobody-here/x.py'"),
+        (".py:f", "'.py'"),
+        ("..:f", ".."),
+        ("os.path:sep", "os.path:sep"),
+        ("", "module:function"),
     ],
 )
-def test_names_that_are_no_code_are_said(name: str, message: str) -> None:
-    with pytest.raises(RegunError, match=message):
+def test_names_that_are_no_code_are_named(name: str, named: str) -> None:
+    with error(RegunError, named):
         find_function(name, "builds a model")
 
 
@@ -213,14 +206,14 @@ def test_a_reader_who_leaves_early_is_no_error() -> None:
 
 
 def test_work_is_done_although_nobody_reads_its_progress(tmp_path: Path) -> None:
-    """The reader of standard error is gone before anything is said."""
+    """The reader of standard error is gone before anything is written."""
     read, write = os.pipe()
     os.close(read)
     words = [*TINY[:-1], "--store", str(tmp_path / "store")]
     done = subprocess.run([*REGUN, "train", *words], stdout=subprocess.PIPE, stderr=write, timeout=120)
     os.close(write)
     assert done.returncode == 0
-    assert b"cnn on digits: trained" in done.stdout
+    assert_names(done.stdout.decode(), "cnn", "digits", "trained")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
@@ -228,12 +221,18 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*REGUN, "models"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 3
-    assert done.stderr == "regun: standard output cannot be written: No space left on device.\n"
+    assert done.stderr.startswith("regun: ")
+    assert_names(done.stderr, "output")
 
 
-def test_streams_may_be_closed_or_know_few_letters() -> None:
-    closed = subprocess.run(f"{sys.executable} -m regun data >&- 2>&-", shell=True, timeout=60)
-    assert closed.returncode == 0
+def test_streams_may_be_closed(tmp_path: Path) -> None:
+    words = " ".join([*TINY[:-1], "--store", str(tmp_path / "store")])
+    for command in ("data", f"train {words}"):
+        closed = subprocess.run(f"{sys.executable} -m regun {command} >&- 2>&-", shell=True, timeout=120)
+        assert closed.returncode == 0
+
+
+def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
     name = "größe-\udcff.py:x"
     done = subprocess.run([*REGUN, "methods", name], capture_output=True, env=surroundings, timeout=60)

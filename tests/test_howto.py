@@ -34,7 +34,7 @@ def howto(monkeypatch: pytest.MonkeyPatch):
 
 def test_there_is_one_for_every_need() -> None:
     own = {f"own_{what}" for what in ("method", "attack", "metric", "data", "model")}
-    assert own | {"image_model", "hf_vision", "hf_text", "tabular", "deletion_request"} <= set(NAMES)
+    assert own | {"image_model", "hf_vision", "hf_text", "tabular", "deletion_request", "prepared"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,3 +103,12 @@ def test_two_deletion_requests(howto, capsys) -> None:
     assert isinstance(module.project(), regun.Project)
     assert len(module.main()) == 2
     assert capsys.readouterr().out.count("checks passed") == 2
+
+
+def test_a_request_with_a_prepared_table(howto, capsys) -> None:
+    """Whether one training run forgets is for the reader to see; the rows are erased if it was accepted."""
+    module = howto("prepared")
+    assert isinstance(module.project(), regun.Project)
+    status = module.main()
+    left = 192 if status.startswith("accepted") else 222
+    assert f"{left} left" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from torch.nn.functional import cross_entropy
 
+from expect import assert_names
 from regun.artifacts import SnapshotFolder, Store
 from regun.training.fit import Snapshot, fit
 from regun.training.job import Job
@@ -45,8 +46,8 @@ def snapshot(store: Path) -> Snapshot | None:
     return SnapshotFolder(folders[0], 0).load() if folders else None
 
 
-def place(found: Snapshot | None) -> tuple[int, int]:
-    return (found.meta["epoch"], found.meta["step"]) if found else (0, 0)
+def place(saved: Snapshot | None) -> tuple[int, int]:
+    return (saved.meta["epoch"], saved.meta["step"]) if saved else (0, 0)
 
 
 def stop(process: subprocess.Popen[str], store: Path, how: signal.Signals, delay: float, since: str) -> str:
@@ -61,8 +62,8 @@ def stop(process: subprocess.Popen[str], store: Path, how: signal.Signals, delay
 
 
 def pointer(store: Path) -> str:
-    found = list(store.glob(".regun-partial/*/snapshot.json"))
-    return found[0].read_text() if found else ""
+    saved = list(store.glob(".regun-partial/*/snapshot.json"))
+    return saved[0].read_text() if saved else ""
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
@@ -88,44 +89,44 @@ def same_result(report: dict, other: dict) -> bool:
 
 def test_killed_three_times_and_resumed_the_weights_are_the_same(undisturbed: dict, tmp_path: Path) -> None:
     draw = random.Random(20)
-    before, said = (0, 0), ""
+    before, errors = (0, 0), ""
     for _ in range(3):
         process = start(tmp_path, "--snapshot-seconds", "0")
-        said = stop(process, tmp_path, signal.SIGKILL, draw.uniform(0, 0.1), pointer(tmp_path))
+        errors = stop(process, tmp_path, signal.SIGKILL, draw.uniform(0, 0.1), pointer(tmp_path))
         assert process.returncode == -signal.SIGKILL
-        assert_resumed_at(said, before)
+        assert_resumed_at(errors, before)
         store = Store(tmp_path)
         assert store.verify().problems == []
         assert store.artifacts() == []
         reached = place(snapshot(tmp_path))
         assert reached > before
         before = reached
-    report, said = finish(start(tmp_path))
-    assert_resumed_at(said, before)
+    report, errors = finish(start(tmp_path))
+    assert_resumed_at(errors, before)
     assert same_result(report, undisturbed)
     assert Store(tmp_path).verify().problems == []
     assert list((tmp_path / ".regun-partial").iterdir()) == []
 
 
-def assert_resumed_at(said: str, reached: tuple[int, int]) -> None:
+def assert_resumed_at(errors: str, reached: tuple[int, int]) -> None:
     """A run says where it goes on, from 1; a fresh one says nothing of the kind."""
-    found = re.search(r"train: resuming at epoch (\d+), step (\d+)", said)
-    assert (found is None) == (reached == (0, 0)), said
-    if found is not None:
-        assert (int(found[1]) - 1, int(found[2]) - 1) == reached
+    saved = re.search(r"train: resuming at epoch (\d+), step (\d+)", errors)
+    assert (saved is None) == (reached == (0, 0)), errors
+    if saved is not None:
+        assert (int(saved[1]) - 1, int(saved[2]) - 1) == reached
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_a_state_to_go_on_from(undisturbed: dict, tmp_path: Path, number: int) -> None:
     process = start(tmp_path, "--snapshot-seconds", "0")
-    said = stop(process, tmp_path, number, 0.1, "")
+    errors = stop(process, tmp_path, number, 0.1, "")
     assert process.returncode == 130
-    assert said.endswith("regun: interrupted; what was finished is kept. Run the same command again to go on.\n")
-    assert "Traceback" not in said
+    assert_names(errors.splitlines()[-1], "regun:", "interrupted")
+    assert "Traceback" not in errors
     assert Store(tmp_path).artifacts() == []
     reached = place(snapshot(tmp_path))
-    report, said = finish(start(tmp_path))
-    assert_resumed_at(said, reached)
+    report, errors = finish(start(tmp_path))
+    assert_resumed_at(errors, reached)
     assert same_result(report, undisturbed)
 
 

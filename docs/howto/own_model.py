@@ -1,7 +1,7 @@
 """A model of your own: a function in a file that takes num_classes and returns a torch module.
 
 Its other parameters are the model's settings; one called image_size gets (channels, height, width). What goes with the
-model unless you name something else, the file may say: RECIPE (see `regun recipes`), AUGMENT (an input pipeline) and
+model unless you name something else, the file may say: RECIPE (see `regun recipes`), PIPELINE (an input pipeline) and
 FAMILY ("resnet" or "swin": whose settings of the paper the methods take), or the function itself, as build.RECIPE.
 The file is part of the key of all that is made with it. Run: python docs/howto/own_model.py
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regun.cli import main as regun
 from regun.models import ModelSpec, build_model
 
-FAMILY, RECIPE, AUGMENT = "resnet", "digits,epochs=20", "none"
+FAMILY, RECIPE, PIPELINE = "resnet", "digits,epochs=20", "none"
 
 
 class Mixer(nn.Module):

@@ -337,7 +337,7 @@ def relearn(
     log_warnings(checked.warnings)
     sets = checked.sets
     joined = Joined((sets["forget"], sets["retain"]))
-    updates = relearn_updates(as_recipe(recipe, said=("lr",)) if recipe is not None else None)
+    updates = relearn_updates(as_recipe(recipe, required=("lr",)) if recipe is not None else None)
     result, _ = relearn_models(
         list(checked.models.values()),
         joined,

@@ -1,4 +1,4 @@
-"""The model card of an unlearned model: what was forgotten, how, and what the evidence says, as Markdown."""
+"""Model card of an unlearned model, as Markdown: what was forgotten, how, and the results of the audit."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,24 +19,26 @@ def model_card(
     library_name: str = "",
     before: Evaluation | None = None,
 ) -> str:
-    """A model card for `README.md` beside the weights.
+    """Return a model card for the `README.md` next to the weights: Markdown with the header that model hubs read.
 
-    Markdown with the header that model hubs read; `library_name` is what they load the model with, `transformers`, say.
-    `before` is an audit of the model before unlearning, needed only where the evaluation knows nothing of it. Which
-    records were forgotten is not in the card, only how many.
+    `library_name` is the library that loads the model, such as `transformers`. `before` is an audit of the model before
+    unlearning; it is needed only if `evaluation` was made without that model. The card holds the number of forgotten
+    records, not their ids.
 
     >>> Path("model/README.md").write_text(regun.model_card(outcome, evidence, name="reviews"))  # doctest: +SKIP
     """
-    title = f"{one_line(name)}: unlearned" if name else "An unlearned model"
+    library = f"library_name: {one_line(library_name)}\n" if library_name else ""
+    values = {key: value_before(evaluation, key) for key in evaluation.numbers} if before is None else before.values()
+    verdict = VERDICTS[evaluation.verdict] if evaluation.verdict is not None else None
     parts = [
-        _header(library_name),
-        f"# {title}",
+        f"---\n{library}tags:\n- machine-unlearning\n- regun\n---",
+        f"# {one_line(name)}: unlearned" if name else "# An unlearned model",
         "## What was forgotten",
         _forgotten(outcome, evaluation),
-        "## What was found",
+        "## Results",
         _list([finding.text for finding in evaluation.findings]),
-        _verdict(evaluation),
-        _table(evaluation, before.values() if before else _known_before(evaluation)),
+        f"The distance to a retrained model is {verdict.phrase}: {verdict.meaning}." if verdict else "",
+        _table(evaluation, {key: value for key, value in values.items() if value is not None}),
         "## What this shows and what it does not",
         _list(evaluation.claims),
     ]
@@ -46,17 +48,13 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _header(library_name: str) -> str:
-    library = f"library_name: {one_line(library_name)}\n" if library_name else ""
-    return f"---\n{library}tags:\n- machine-unlearning\n- regun\n---"
-
-
 def _list(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {one_line(sentence)}" for sentence in sentences)
 
 
 def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
-    members = {found.members for found in evaluation.attacks.values()}
+    """Return how many records were forgotten, by which method and at which cost."""
+    members = {attack.members for attack in evaluation.attacks.values()}
     what = many(max(members), "training record") if members else "Training records"
     settings = ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in outcome.config.items())
     cost = outcome.cost
@@ -67,28 +65,16 @@ def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
     )
 
 
-def _known_before(evaluation: Evaluation) -> dict[str, float]:
-    found = {name: value_before(evaluation, name) for name in evaluation.numbers}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _table(evaluation: Evaluation, before: Mapping[str, float]) -> str:
-    """The main numbers before and after, next to a retrained model's where there is one, and what they mean."""
-    held = {name: describe(name, evaluation) for name in _MAIN if name in evaluation.numbers}
+    """Return the main numbers before and after, those of a retrained model if there is one, and their meanings."""
+    rows = {name: describe(name, evaluation) for name in _MAIN if name in evaluation.numbers}
     numbers, retrain = evaluation.numbers, evaluation.retrain
-    columns = {"number": [f"{known.label} ({known.unit})" for known in held.values()]}
+    columns = {"number": [f"{about.label} ({about.unit})" for about in rows.values()]}
     if before:
-        columns["before"] = [fixed(before[n], 1) if n in before else "" for n in held]
-    columns["after"] = [fixed(numbers[n].value, 1) for n in held]
-    columns["interval"] = [interval(numbers[n].low, numbers[n].high) for n in held]
+        columns["before"] = [fixed(before[n], 1) if n in before else "" for n in rows]
+    columns["after"] = [fixed(numbers[n].value, 1) for n in rows]
+    columns["interval"] = [interval(numbers[n].low, numbers[n].high) for n in rows]
     if retrain:
-        columns["retrained"] = [fixed(retrain[n], 1) if n in retrain else "" for n in held]
-    meanings = "\n".join(f"- {known.label}: {known.meaning}." for known in held.values())
+        columns["retrained"] = [fixed(retrain[n], 1) if n in retrain else "" for n in rows]
+    meanings = "\n".join(f"- {about.label}: {about.meaning}." for about in rows.values())
     return markdown_table(list(columns), list(zip(*columns.values(), strict=True))) + f"\n\n{meanings}"
-
-
-def _verdict(evaluation: Evaluation) -> str:
-    if evaluation.verdict is None:
-        return ""
-    words = VERDICTS[evaluation.verdict]
-    return f"The distance to a retrained model is {words.phrase}: {words.meaning}."

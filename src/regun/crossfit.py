@@ -11,7 +11,9 @@ quarter of the epochs. See METHODS in the documentation for why short models are
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +37,7 @@ from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
 from regun.progress import ProgressLine
@@ -84,7 +86,7 @@ def prepare(
     `eval_data` holds the same records as `data` without random augmentation, where `data` augments. `groups` gives
     each record its user: all rows of one user are in one fold, and so are equal records. With `path` the table is
     written there, finished folds are kept in `path.parts` until then, and a killed run goes on with the others;
-    processes that run the same call at once share the folds.
+    processes that run the same call at once share the folds. A table that the same call has written is read instead.
 
     >>> prepared = regun.prepare(train, dataset, test=test_set, path="prepared.safetensors")  # doctest: +SKIP
     """
@@ -110,11 +112,17 @@ def prepare(
         raise RegunError(f"ids names {', '.join(unknown_sets)}; give ids of {', '.join(run.sets)}.")
     keys = {name: record_keys(examples, keyed.get(name)) for name, examples in run.sets.items()}
     units = _units(run.sets["train"], keys["train"], "train" in keyed, groups)
-    parts = _Parts(Path(f"{path}.parts")) if path is not None else None
-    table = run.table(keys, units, parts, {name: "ids" if name in keyed else "content" for name in run.sets}, top)
-    if parts is not None and path is not None:
-        table.save(path)
-        parts.remove()
+    keyed_by = {name: "ids" if name in keyed else "content" for name in run.sets}
+    if path is None:
+        return run.table(keys, units, None, keyed_by, top)
+    parts = _Parts(Path(path), run.call_digest(keys, units, top))
+    try:
+        table = run.table(keys, units, parts, keyed_by, top)
+    except _FinishedError as fault:
+        return fault.table
+    table = replace(table, about={**table.about, "call": parts.call})
+    table.save(path)
+    parts.remove()
     return table
 
 
@@ -170,6 +178,11 @@ class _CrossFit:
     options: InputOptions
     line: ProgressLine | None
 
+    def call_digest(self, keys: Mapping[str, Keys], units: npt.NDArray[np.int64], top: int | None) -> str:
+        """Return the digest of all that decides the table."""
+        sets = [[digest(keys[name]), digest(np.asarray(self.sets[name].labels, dtype=np.int64))] for name in keys]
+        return digest([self._about(), sets, digest(units), top])
+
     def table(
         self,
         keys: Mapping[str, Keys],
@@ -179,7 +192,6 @@ class _CrossFit:
         top: int | None,
     ) -> Prepared:
         labels = {name: np.asarray(examples.labels, dtype=np.int64) for name, examples in self.sets.items()}
-        decides = digest([self._about(), [digest(keys[name]) for name in keys], [digest(labels[n]) for n in labels]])
         folds, trained_on, values = list[Any](), list[list[str]](), list[Any]()
         cost = Cost()
         for repeat in range(self.repeats):
@@ -188,7 +200,7 @@ class _CrossFit:
             for name in keys:
                 if name != "train":
                     place[name] = assign_folds(keys[name], labels[name], self.folds, derive(seed, name))
-            done = self._all_folds(keys, place, seed, f"{decides[:24]}-{repeat}", parts, cost)
+            done = self._all_folds(keys, place, seed, str(repeat), parts, cost)
             rows = {name: np.empty((len(place[name]), done[0][0][name].shape[1]), dtype=np.float32) for name in keys}
             for fold, (predicted, _) in enumerate(done):
                 for name in keys:
@@ -202,6 +214,7 @@ class _CrossFit:
             "format": FORMAT,
             "version": 1,
             "erased": 0,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "num_classes": int(values[0].shape[1]),
             "keyed_by": dict(keyed_by),
             "top": top,
@@ -287,12 +300,12 @@ class _CrossFit:
 
     def _model(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
         if self.train is not None:
-            with guarded("train"), isolated(seed):
-                model = self.train(_subset(self.data, rows), seed)
+            with user_code("train"), isolated(seed):
+                model = self.train(subset_of(self.data, rows), seed)
             return self._adapted(model)
         assert self.rebuild is not None
         assert self.recipe is not None
-        with guarded("rebuild"), isolated(seed):
+        with user_code("rebuild"), isolated(seed):
             fresh = self.rebuild(seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
         device = as_device(self.options.device) if self.options.device else device_of(fresh)
@@ -312,7 +325,7 @@ class _CrossFit:
         classes = self.options.num_classes
         if classes is None:
             first = self.sets["train"].fetch(np.arange(min(2, len(self.sets["train"])))).x
-            with guarded("the model that train returned"), torch.no_grad():
+            with user_code("the model that train returned"), torch.no_grad():
                 answers = logits_of(model.eval(), first) if isinstance(model, nn.Module) else model(first)
             classes = int(torch.as_tensor(answers).shape[-1])
         adapted = as_teacher(model, classes)
@@ -327,7 +340,7 @@ def _source(function: Any, name: str) -> str:
         return digest(name)
 
 
-def _subset(source: Source, rows: Indices) -> Dataset[Any]:
+def subset_of(source: Source, rows: Indices) -> Dataset[Any]:
     """Return these records of what the user passed, as a torch data set."""
     dataset: Any = loaded_dataset(cast("DataLoader[Any]", source)) if isinstance(source, DataLoader) else source
     if isinstance(dataset, tuple | list):
@@ -354,27 +367,53 @@ def _largest(
     return np.take_along_axis(log_probs, classes, axis=2), classes.astype(np.int32)
 
 
-class _Parts:
-    """Finished folds as files, each made once, also by several processes at a time."""
+class _FinishedError(Exception):
+    """Another process has written the table of the same call."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, table: Prepared) -> None:
+        super().__init__()
+        self.table = table
+
+
+class _Parts:
+    """Finished folds as files next to the table, each made once, also by several processes at a time."""
+
+    def __init__(self, table: Path, call: str) -> None:
+        self.table, self.call = table, call
+        self.folder = Path(f"{table}.parts")
 
     def made(self, name: str, make: Callable[[], Rows], *, wait: bool) -> Rows | None:
+        """Return the rows of a fold; None if another process makes it and this one does not `wait`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{name}.safetensors"
+        path = self.folder / f"{self.call[:24]}-{name}.safetensors"
         try:
-            with FileLock(self.folder / f"{name}.lock", timeout=-1 if wait else 0):
+            with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
                 if not path.exists():
+                    self._stop_if_finished()
                     tensors = {key: torch.from_numpy(value) for key, value in make().items()}
                     files.write_file(path, safetensors.torch.save(tensors))
-                return {key: tensor.numpy() for key, tensor in safetensors.torch.load(path.read_bytes()).items()}
+                content = path.read_bytes()
+                return {key: tensor.numpy() for key, tensor in safetensors.torch.load(content).items()}
         except Timeout:
             return None
+        except FileNotFoundError:  # the process that finished first removes all of them
+            self._stop_if_finished()
+            raise
+
+    def _stop_if_finished(self) -> None:
+        if not self.table.exists():
+            return
+        try:
+            table = Prepared.load(self.table)
+        except DataError:  # another file, which the finished table replaces
+            return
+        if table.about.get("call") == self.call and table.about["version"] == 1:
+            self.remove()
+            raise _FinishedError(table)
 
     def remove(self) -> None:
         """Remove the files of finished folds, and the folder if nothing else is in it."""
         for path in [*self.folder.glob("*-*-*.safetensors"), *self.folder.glob("*-*-*.lock")]:
             path.unlink(missing_ok=True)
-        if self.folder.exists() and not any(self.folder.iterdir()):
+        with suppress(OSError):  # it holds other files, or another process uses it
             self.folder.rmdir()

@@ -1,11 +1,11 @@
-"""The errors of regun."""
+"""Errors that a caller can correct."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class RegunError(Exception):
-    """Something the caller can put right; the text says what, what was given, what is allowed, what to do."""
+    """An error that the caller can correct; it says what is wrong, the value, what is allowed and what to do."""
 
 
 class SettingsError(RegunError):
@@ -37,15 +37,15 @@ class DivergedError(RegunError):
 
 
 class AuditError(RegunError):
-    """Signals or references from which the asked-for number cannot be computed."""
+    """Predictions or references from which a number cannot be computed."""
 
 
 class NotFiniteError(AuditError):
-    """A model whose answers are not finite numbers: there is nothing in them to judge."""
+    """A model whose outputs are not finite, so that it cannot be audited."""
 
 
 def unknown(what: str, got: str, allowed: Iterable[str]) -> str:
-    """Text for an unknown name, with the nearest allowed one as a suggestion."""
+    """Return the message for an unknown name, with the nearest allowed one as a suggestion."""
     names = sorted(allowed)
     near = difflib.get_close_matches(got.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     hint = next((f" Did you mean {n!r}?" for n in names if near and n.lower() == near[0]), "")

@@ -1,4 +1,4 @@
-"""Single files: read without following links, written whole or not at all, sealed, removed only if they are ours."""
+"""Files: read without following links, written atomically, sealed by a digest, removed only if regun made them."""
 
 import errno
 import hashlib
@@ -17,11 +17,11 @@ from regun.settings import read_json
 _PLAIN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"))
 _SEAL = b',\n "seal": "'
 MANIFEST_BYTES = 2**28
-"""No description of an artifact is longer."""
+"""Largest manifest that is read."""
 
 
 def read_plain(path: Path, most: int = MANIFEST_BYTES) -> bytes:
-    """The content of a regular file of at most so many bytes; never follows a link or waits for a pipe or a device."""
+    """Return the content of a regular file of at most `most` bytes; never follow a link or wait for a pipe."""
     with open(_open_plain(path), "rb") as file:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
@@ -29,20 +29,20 @@ def read_plain(path: Path, most: int = MANIFEST_BYTES) -> bytes:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a regular file, however large."""
+    """Return the SHA-256 of a regular file of any size."""
     with open(_open_plain(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a regular file; raises `OSError` for anything else."""
+    """Return the size of a regular file in bytes; raise `OSError` for anything else."""
     about = path.lstat()
     _check_special(about.st_mode)
     return about.st_size
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet, down to the disk; where that fails, none is left."""
+    """Write a new file and sync it to the disk; if that fails, remove it."""
     with path.open("xb") as file:
         try:
             file.write(content)
@@ -54,13 +54,13 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Bring a file that another library wrote down to the disk."""
+    """Sync a file that another library wrote to the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, in place of an older one, whole or not at all; no other file is touched."""
+    """Write or replace a file atomically."""
     temporary = path.with_name(f".regun-{secrets.token_hex(8)}")
     try:
         write_new(temporary, content)
@@ -70,7 +70,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring a folder's list of names down to the disk, where the system can."""
+    """Sync a folder's list of names to the disk, if the system can."""
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -80,9 +80,9 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_folder(path: Path, ours: re.Pattern[str], *, dry_run: bool = False) -> int:
-    """Remove a folder that holds nothing but regular files with names like `ours`; the bytes freed.
+    """Remove a folder of regular files whose names match `ours`; return the bytes freed.
 
-    Anything else in it, or a link in its place, is an `OSError`, and nothing is removed.
+    If it holds anything else, or is a link, raise `OSError` and remove nothing.
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link")
@@ -99,26 +99,26 @@ def remove_folder(path: Path, ours: re.Pattern[str], *, dry_run: bool = False) -
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """JSON whose last entry is the SHA-256 of every byte before it."""
+    """Return JSON whose last entry is the SHA-256 of every byte before it."""
     body = json.dumps(content, indent=1, allow_nan=False).encode()[:-2]
     return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}'
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """What was sealed; raises `ValueError` unless every byte is as it was written."""
+    """Return the content of sealed JSON; raise `ValueError` if a byte has changed."""
     body, _, _ = text.rpartition(_SEAL)
     if not body or text != body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}':
         raise ValueError("the seal does not fit")
     try:
-        found: dict[str, Any] = read_json(text, "a sealed file")  # a table: its last entry is the seal
+        content: dict[str, Any] = read_json(text, "a sealed file")
     except RegunError as error:
         raise ValueError(str(error)) from None
-    del found["seal"]
-    return found
+    del content["seal"]
+    return content
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that the user named, whole or not at all."""
+    """Write a file that the user named, atomically."""
     try:
         replace_file(path, content)
     except (OSError, ValueError) as fault:
@@ -127,12 +127,12 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def reason(fault: OSError) -> str:
-    """Why an operation failed, in the system's words."""
+    """Return the system's text for an error."""
     return fault.strerror or str(fault)
 
 
 def unreadable(path: Path, fault: Exception) -> StoreError:
-    """The error for a file of an artifact: who may not read it is not told to delete it."""
+    """Return the error for a file of an artifact that cannot be read, with advice."""
     why = reason(fault) if isinstance(fault, OSError) else str(fault)
     advice = "" if isinstance(fault, PermissionError) else f"; delete {path.parent} and run the command again"
     return StoreError(f"{path} cannot be read ({why}){advice}.")

@@ -37,7 +37,7 @@ _EXAMPLES = {
     "subclass": "subclass:3/2/4 (the second largest of 4 clusters of class 3)",
 }
 KINDS = tuple(_EXAMPLES)
-"""What may stand in front of the colon."""
+"""Prefixes before the colon."""
 EARLY_KINDS = ("hard", "easy")
 FEATURE_KINDS = ("like", "cluster", "subclass")
 
@@ -46,7 +46,7 @@ FEATURE_KINDS = ("like", "cluster", "subclass")
 class ForgetSpec:
     """Which examples to forget. Build it with `parse` or with one of the other class methods.
 
-    Two specs are equal if they mean the same examples; `text` is only how the user wrote it.
+    Two specs are equal if they select the same examples; `text` is as the user wrote it.
 
     >>> spec = ForgetSpec.parse("like:17,50")
     >>> spec.text, spec.label, spec.needs_model
@@ -81,11 +81,17 @@ class ForgetSpec:
         except ValueError:
             example = _EXAMPLES.get(kind) or f"0.1 or one of {', '.join(_EXAMPLES.values())}"
             raise SplitError(f"cannot read {shown(text)} as a forget set; write {example}.") from None
-        spec._check_ranges()
+        if kind in EARLY_KINDS and not 0 < spec.fraction < 1:  # make_splits checks other fractions against the data
+            raise SplitError(f"the fraction of {shown(text)} is {spec.fraction}; give a number between 0 and 1.")
+        if kind == "like" and not spec.count:
+            raise SplitError(f"{shown(text)} names no examples; give a count of at least 1.")
+        if not 1 <= spec.part <= spec.parts:
+            raise SplitError(f"{shown(text)} names cluster {spec.part} of {spec.parts}; they count from 1.")
         return spec
 
     @classmethod
     def _parse_values(cls, kind: str, text: str, rest: str) -> "ForgetSpec":
+        """Return the spec of one kind; raise a ValueError if `rest` is not of its form."""
         if kind in ("random", "stratified", *EARLY_KINDS):
             return cls(kind, text, fraction=float(rest))
         if kind == "class" and "=" in rest:
@@ -93,7 +99,9 @@ class ForgetSpec:
             if len(dict(pairs)) < len(pairs):
                 raise SplitError(f"{shown(text)} names a class twice; give each once.")
             return cls("class_fraction", text, classes=tuple(dict(pairs)), fractions=tuple(dict(pairs).values()))
-        numbers = [_natural(part) for part in re.split("[/,]" if kind == "like" else "/", rest)]
+        if not re.fullmatch("[0-9]{1,18}([/,][0-9]{1,18})*" if kind == "like" else "[0-9]{1,18}(/[0-9]{1,18})*", rest):
+            raise ValueError
+        numbers = [int(part) for part in re.split("[/,]", rest)]
         if kind == "class":
             return cls(kind, text, classes=tuple(numbers))
         if kind == "like":
@@ -103,15 +111,6 @@ class ForgetSpec:
         if len(classes) != (kind == "subclass"):
             raise ValueError
         return cls(kind, text, classes=tuple(classes), part=part, parts=parts)
-
-    def _check_ranges(self) -> None:
-        """Check what needs no data; `make_splits` checks fractions against the data."""
-        if self.kind in EARLY_KINDS and not 0 < self.fraction < 1:
-            raise SplitError(f"the fraction of {shown(self.text)} is {self.fraction}; give a number between 0 and 1.")
-        if self.kind == "like" and not self.count:
-            raise SplitError(f"{shown(self.text)} names no examples; give a count of at least 1.")
-        if not 1 <= self.part <= self.parts:
-            raise SplitError(f"{shown(self.text)} names cluster {self.part} of {self.parts}; they count from 1.")
 
     @classmethod
     def random(cls, fraction: float) -> "ForgetSpec":
@@ -142,17 +141,17 @@ class ForgetSpec:
 
     @property
     def needs_early_models(self) -> bool:
-        """Return True if briefly trained models must rank the examples."""
+        """True if briefly trained models must rank the examples."""
         return self.kind in EARLY_KINDS
 
     @property
     def needs_model(self) -> bool:
-        """Return True if trained models must rank the examples before there are indices."""
+        """True if trained models must rank the examples before there are indices."""
         return self.kind in EARLY_KINDS or self.kind in FEATURE_KINDS
 
     @property
     def label(self) -> str:
-        """Return the spec for people, as in tables: `10 %`, `class 3/5`.
+        """The spec as tables show it: `10 %`, `class 3/5`.
 
         >>> [ForgetSpec.parse(text).label for text in ("0.1", "class:3/5", "hard:0.1", "subclass:3/2/4")]
         ['10 %', 'class 3/5', 'hardest 10 %', 'class 3, cluster 2 of 4']
@@ -178,13 +177,8 @@ def split_forget_list(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"like:[0-9]+,[0-9]+|[^,]+", text))
 
 
-def _natural(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,18}", text):
-        raise ValueError
-    return int(text)
-
-
 def _read_ids(path: Path) -> list[int]:
+    """Return the ids of a text file (separated by white space) or of a JSON list."""
     try:
         text = path.read_text()
     except (OSError, ValueError) as fault:

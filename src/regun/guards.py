@@ -44,24 +44,30 @@ class Guard:
         self.job = job
         names = [name for name in SETS if job.splits is not None and len(getattr(job.splits, name))]
         self.rows = {name: _sample(job, name) for name in names}
-        before = self._measure()  # also reads the labels that the data do not state
+        before = self._measure()  # also reads the labels that the data do not list
         forgotten = np.setdiff1d(_classes(job, "forget"), _classes(job, "retain"))  # whole classes, which may be lost
-        kept = {name: ~np.isin(job.examples.labels_at(rows), forgotten) for name, rows in self.rows.items()}
-        self.rows = {name: rows[kept[name]] for name, rows in self.rows.items() if kept[name].any()}
-        masks = {name: torch.from_numpy(kept[name]) for name in self.rows}
-        self.before = {n: Measured(before[n].correct[mask], before[n].confidence[mask]) for n, mask in masks.items()}
+        remaining = {n: np.flatnonzero(~np.isin(job.examples.labels_at(r), forgotten)) for n, r in self.rows.items()}
+        self.rows = {name: rows[remaining[name]] for name, rows in self.rows.items() if len(remaining[name])}
+        self.before = {
+            name: Measured(before[name].correct[remaining[name]], before[name].confidence[remaining[name]])
+            for name in self.rows
+        }
         self.weights = {n: p.detach().clone() for n, p in job.model.named_parameters() if p.requires_grad}
 
     def warnings(self, method: Method, config: Any, from_scratch: bool = False) -> tuple[str, ...]:
         """Return all warnings, the gravest first; `from_scratch`: the whole model was retrained."""
         after = self._measure()
-        steps = () if method.from_scratch else self._steps(method, config)
-        return (
-            *self._accuracy(after, method, from_scratch),
-            *self._confidence(after, method, config),
-            *self._weights(),
-            *steps,
-        )
+        warnings = [*self._accuracy(after, method, from_scratch), *self._confidence(after, method, config)]
+        warnings += self._weights()
+        steps = self.job.cost.steps
+        trains = hasattr(config, "epochs") and not method.from_scratch
+        if trains and steps < FEW_STEPS and method.needs_of(config).retain:
+            warnings.append(
+                f"{method.title} ran {steps} step{'' if steps == 1 else 's'}: too few for the retain examples to "
+                f"repair the damage of forgetting. Use at least {FEW_STEPS} (epochs, regun.Budget(steps=300) or "
+                f"--budget steps=300), or method='auto'."
+            )
+        return tuple(warnings)
 
     def _measure(self) -> dict[str, Measured]:
         job, measured = self.job, dict[str, Measured]()
@@ -74,7 +80,7 @@ class Guard:
         return measured
 
     def _accuracy(self, after: dict[str, Measured], method: Method, from_scratch: bool) -> Iterator[str]:
-        """One set is enough: validation where there is some, then held-out, then retain."""
+        """Yield at most one warning: of validation, else held-out, else retain examples."""
         for name, now in after.items():
             lost = self.before[name].correct - now.correct
             error = float(lost.std(correction=0)) / math.sqrt(len(lost))
@@ -87,6 +93,7 @@ class Guard:
                 return
 
     def _confidence(self, after: dict[str, Measured], method: Method, config: Any) -> Iterator[str]:
+        """Yield a warning if logits are not finite or mean confidence fell by half."""
         uniform = 1 / self.job.examples.num_classes
         for name, measured in after.items():
             was, now = float(self.before[name].confidence.mean()), float(measured.confidence.mean())
@@ -103,7 +110,7 @@ class Guard:
                 return
 
     def _weights(self) -> Iterator[str]:
-        """Weights that did not change, or by less than rounding."""
+        """Yield a warning if the weights did not change, or by less than rounding."""
         if not self.weights:
             return
         change = norm = 0.0
@@ -120,16 +127,6 @@ class Guard:
                 "another method."
             )
 
-    def _steps(self, method: Method, config: Any) -> Iterator[str]:
-        steps = self.job.cost.steps
-        if steps >= FEW_STEPS or not hasattr(config, "epochs") or not method.needs_of(config).retain:
-            return
-        yield (
-            f"{method.title} ran {steps} step{'' if steps == 1 else 's'}: too few for the retain examples to repair "
-            f"the damage of forgetting. Use at least {FEW_STEPS} (epochs, regun.Budget(steps=300) or --budget "
-            f"steps=300), or method='auto'."
-        )
-
 
 def lost_in_precision(before: nn.Module, after: nn.Module) -> Iterator[str]:
     """Yield a warning if all changes are lost in the half precision of the returned model."""
@@ -143,7 +140,7 @@ def lost_in_precision(before: nn.Module, after: nn.Module) -> Iterator[str]:
 
 
 def _sample(job: Job, name: str) -> Indices:
-    """At most `SAMPLE` examples of a set, always the same: labels of a data set may have to be read."""
+    """Return at most `SAMPLE` examples of a set, always the same: reading labels may be slow."""
     return np.sort(sample(getattr(job.splits, name), SAMPLE, job.seed, "guard", name))
 
 

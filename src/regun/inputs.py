@@ -1,4 +1,4 @@
-"""What a user's model and data must be: checked before any work, with warnings about what looks wrong."""
+"""Checks of a user's model and data before any work, with warnings about likely mistakes."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -10,24 +10,24 @@ from torch import Tensor, nn
 
 from regun.arguments import REBUILD, InputOptions, as_model
 from regun.data.dataset import DatasetExamples
-from regun.data.examples import Batch, Examples, named, placed
+from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import copied, device_of, uncompiled
 from regun.training.weights import broken_weights, misfits
 from regun.types import Indices, Inputs
 
-UNKNOWN = 2**31
-"""Number of classes that every label is below, until the true one is known."""
+UNKNOWN_CLASSES = 2**31
+"""Number of classes that labels are checked against until the real one is determined."""
 PROBED = 2
-"""Examples of the forget set that the model is tried on."""
+"""Examples of the forget set that the model is called on."""
 ACCURACY_ON = 128
 """Retain examples on which the model's accuracy is measured before the work."""
 FETCHED_TWICE = 4
@@ -61,7 +61,7 @@ def inspect_inputs(
 ) -> CheckedInputs:
     """Check what the models return, what the sets hold, and that the sets do not overlap.
 
-    The first of `models` decides the number of classes; the others may not have fewer.
+    The first of `models` decides the number of classes; no other model may have fewer.
     """
     options = options or InputOptions()
     wrapped = {name: wrap_model(as_model(name, model), options.logits) for name, model in models.items()}
@@ -69,15 +69,23 @@ def inspect_inputs(
     device = device_of(first) if options.device is None else as_device(options.device)
     present = {name: source for name, source in sources.items() if source is not None or name in needed}
     batch = _probe(present["forget"], "forget", device_of(first))
-    answers = {name: _logits(name, model, batch, "forget") for name, model in wrapped.items()}
-    outputs = {name: logits.shape[1] for name, logits in answers.items()}
-    _check_same_classes(outputs)
-    num_classes = _declared_classes(options.num_classes, next(iter(outputs.values())))
-    source = "num_classes" if options.num_classes is not None else "the model's outputs"
-    sets = {name: _read(examples, num_classes, name, source) for name, examples in present.items()}
+    logits = {name: _logits(name, model, batch, "forget") for name, model in wrapped.items()}
+    outputs = {name: part.shape[1] for name, part in logits.items()}
+    name, most = next(iter(outputs.items()))
+    for other, count in outputs.items():
+        if count < most:
+            raise RegunError(
+                f"{other} has {count} classes, but {name} has {most}; use the same classes, in the same order."
+            )
+    num_classes = _declared_classes(options.num_classes, most)
+    try:
+        sets = {name: as_examples(source, num_classes, name) for name, source in present.items()}
+    except LabelError as fault:
+        origin = "num_classes" if options.num_classes is not None else "the model's outputs"
+        raise LabelError(f"{fault} (The number {num_classes} comes from {origin}.)") from None
     warnings = check_overlap(present, sets, options.ids, options.check_content)
     for name, model in wrapped.items():
-        warnings += _unstable(name, model, batch, answers[name])
+        warnings += _unstable(name, model, batch, logits[name])
     return CheckedInputs(wrapped, sets, num_classes, device, batch, warnings)
 
 
@@ -110,9 +118,9 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def restore_dtype(made: nn.Module, model: nn.Module) -> nn.Module:
-    """Return `made`, unwrapped, with the same kind of output and the same precision as the user's `model`."""
+    """Return `made`, unwrapped, with the precision of the user's `model`."""
     plain = unwrap(made)
-    types = [[value.dtype for value in one.state_dict().values()] for one in (plain, uncompiled(model))]
+    types = [[value.dtype for value in module.state_dict().values()] for module in (plain, uncompiled(model))]
     if types[0] == types[1]:
         return plain
     twin = copied(uncompiled(model)).to(device_of(plain))
@@ -184,7 +192,7 @@ def as_compatible_model(name: str, made: object, model: nn.Module) -> nn.Module:
 
 def call_rebuild(rebuild: Callable[[int], object], seed: int, model: nn.Module) -> nn.Module:
     """Return the model that a user's `rebuild` makes from a seed; name `rebuild` in its errors."""
-    with guarded("rebuild"):
+    with user_code("rebuild"):
         return as_compatible_model("what rebuild returned", rebuild(seed), model)
 
 
@@ -205,7 +213,7 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
     except RegunError:
         raise
     except Exception as fault:
-        raise RegunError(_mixed_precision(model, x, set_name) or _cannot_run(model, x, set_name, fault)) from fault
+        raise RegunError(_forward_error(model, x, set_name, fault)) from fault
     kind = type(unwrap(model)).__name__
     if logits.ndim == 1 or logits.shape[1:] == (1,):
         raise RegunError(
@@ -222,7 +230,8 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
             f"{name} ({kind}) returns {_dtype(logits.dtype)} numbers; logits are floating-point. Return the outputs of "
             f"the last layer, before any argmax or rounding."
         )
-    if _are_probabilities(logits) and not (isinstance(model, OutputAdapter) and model.logits is binary):
+    sums_to_one = bool((logits >= 0).all()) and bool(((logits.double().sum(1) - 1).abs() < 1e-2).all())
+    if sums_to_one and not (isinstance(model, OutputAdapter) and model.logits is binary):
         raise RegunError(
             f"what inputs.logits returns for {name} ({kind}) are probabilities, not logits. Leave out the softmax, or "
             f"return the logarithm: .clamp_min(1e-12).log()."
@@ -247,13 +256,14 @@ def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list
         again, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
     if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
-            f"{name} returns other logits each time for the same examples, also in eval mode: every number of an audit "
-            f"is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
+            f"{name} returns different logits each time for the same examples, also in eval mode: every number of an "
+            f"audit is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
         ]
     if not torch.allclose(logits[list(ends)], repeated, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
-            f"{name} returns other logits for an example if the rest of its batch changes, also in eval mode: numbers "
-            f"of an audit then depend on the order of the data. Normalise by running statistics, not by the batch."
+            f"{name} returns different logits for an example if the rest of its batch changes, also in eval mode: "
+            f"numbers of an audit then depend on the order of the data. Normalize by running statistics, not by the "
+            f"batch."
         ]
     return []
 
@@ -266,18 +276,8 @@ def _declared_classes(declared: int | None, outputs: int) -> int:
     return int(declared)
 
 
-def _check_same_classes(outputs: Mapping[str, int]) -> None:
-    first, most = next(iter(outputs.items()))
-    fewer = next((name for name, count in outputs.items() if count < most), None)
-    if fewer is not None:
-        raise RegunError(
-            f"{fewer} has {outputs[fewer]} classes and {first} has {most}; give models of the same classes, in the "
-            f"same order."
-        )
-
-
-def _mixed_precision(model: nn.Module, x: Inputs, set_name: str) -> str:
-    """Return a message if weights and inputs have different precision, else an empty text."""
+def _forward_error(model: nn.Module, x: Inputs, set_name: str, fault: Exception) -> str:
+    """Return the message for a forward pass that failed: different precision, or the model's error."""
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     for part, values in named(x).items():
         if weights is not None and values.is_floating_point() and values.dtype != weights:
@@ -286,20 +286,12 @@ def _mixed_precision(model: nn.Module, x: Inputs, set_name: str) -> str:
                 f"{_dtype(values.dtype)}; use one precision: x.to(torch.{_dtype(weights)}), or "
                 f"model.to(torch.{_dtype(values.dtype)})."
             )
-    return ""
-
-
-def _cannot_run(model: nn.Module, x: Inputs, set_name: str, fault: Exception) -> str:
     inputs = ", ".join(f"{part} {tuple(values.shape)} {_dtype(values.dtype)}" for part, values in named(x).items())
     reason = (str(fault).strip().splitlines() or [""])[0]
     return (
         f"{type(unwrap(model)).__name__} cannot run on examples of {set_name} ({inputs}): {type(fault).__name__}: "
         f"{reason}. A tensor is passed as it is, items (a, b, ..., y) by position, a mapping by argument names."
     )
-
-
-def _are_probabilities(logits: Tensor) -> bool:
-    return bool((logits >= 0).all()) and bool(((logits.double().sum(1) - 1).abs() < 1e-2).all())
 
 
 def _dtype(dtype: torch.dtype) -> str:
@@ -310,15 +302,9 @@ def _dtype(dtype: torch.dtype) -> str:
 
 
 def _probe(source: Source, name: str, device: torch.device) -> Batch:
-    examples = as_examples(source, UNKNOWN, name)
+    """Return the first examples of a set."""
+    examples = as_examples(source, UNKNOWN_CLASSES, name)
     return examples.fetch(np.arange(min(PROBED, len(examples))), device=device)
-
-
-def _read(source: Source, num_classes: int, name: str, origin: str) -> Examples:
-    try:
-        return as_examples(source, num_classes, name)
-    except LabelError as fault:
-        raise LabelError(f"{fault} (The number {num_classes} comes from {origin}.)") from None
 
 
 def check_no_augmentation(sets: Mapping[str, Examples]) -> None:
@@ -335,9 +321,9 @@ def check_no_augmentation(sets: Mapping[str, Examples]) -> None:
 
 
 def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: bool) -> list[str]:
-    """Return what looks wrong in the data of an unlearning.
+    """Return warnings about the data of an unlearning.
 
-    `uses_model`: the method starts from what the model has learned; `uses_heldout`: it learns from held-out examples.
+    `uses_model`: the method starts from the trained weights; `uses_heldout`: it trains on held-out examples.
     """
     sets = checked.sets
     warnings = [_low_accuracy(checked.model, sets["retain"], checked.device)] if uses_model and "retain" in sets else []
@@ -358,8 +344,8 @@ def _low_accuracy(model: nn.Module, retain: Examples, device: torch.device) -> s
     classes = np.unique(predicted)
     hint = ""
     if len(classes) >= 2 and len(labels) >= 5 * len(classes):
-        renumbered = sum(np.bincount(labels[predicted == one]).max() for one in classes) / len(labels)
-        hint = f" With its classes renumbered it would be {renumbered:.0%}." if renumbered > majority + 0.2 else ""
+        permuted = sum(np.bincount(labels[predicted == c]).max() for c in classes) / len(labels)
+        hint = f" With its classes renumbered it would be {permuted:.0%}." if permuted > majority + 0.2 else ""
     return (
         f"the model's accuracy on {len(rows)} retain examples is {accuracy:.0%}; always predicting the same class "
         f"gives {majority:.0%}.{hint} Check that these are its training data, with the same order of classes and "
@@ -369,9 +355,9 @@ def _low_accuracy(model: nn.Module, retain: Examples, device: torch.device) -> s
 
 def _missing_classes(heldout: Examples, forget: Examples) -> str:
     """Return a warning if the held-out set has no example of a forgotten class."""
-    unseen, forgotten = _stated_labels(heldout), _stated_labels(forget)
+    unseen, forgotten = _listed_labels(heldout), _listed_labels(forget)
     if unseen is None or forgotten is None:
-        return ""  # the run will read them, and count the draws it could not make
+        return ""  # the run reads them, and warns then
     missing = np.setdiff1d(forgotten, unseen)
     if not len(missing):
         return ""
@@ -382,16 +368,16 @@ def _missing_classes(heldout: Examples, forget: Examples) -> str:
     )
 
 
-def _stated_labels(examples: Examples) -> Indices | None:
-    """Return the labels if they are known without reading any example."""
+def _listed_labels(examples: Examples) -> Indices | None:
+    """Return the labels; None if examples would have to be read for them."""
     if isinstance(examples, DatasetExamples):
-        return examples.stated_labels
+        return examples.listed_labels
     if isinstance(examples, Selected):
-        labels = _stated_labels(examples.examples)
+        labels = _listed_labels(examples.examples)
         return None if labels is None else labels[examples.rows]
     return examples.labels
 
 
 def _on(x: Inputs, model: nn.Module) -> Inputs:
     """Return the inputs on the model's device."""
-    return placed(x, device_of(model))
+    return to_device(x, device_of(model))

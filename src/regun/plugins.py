@@ -1,4 +1,4 @@
-"""Code of the user's, by name: `module`, `path/to/file.py`, and functions in either, with their settings."""
+"""User code by name: `module`, `path/to/file.py`, and functions in either, with their settings."""
 
 import dataclasses
 import hashlib
@@ -19,12 +19,12 @@ from regun.settings import bind
 
 READABLE = (bool, int, float, str)
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_NEIGHBOURS: dict[str, str] = {}
-"""Modules that files of the user's have imported from beside them, with the folder they lie in."""
+_NEIGHBORS: dict[str, str] = {}
+"""Folder of each module that a user's file has imported from its own folder."""
 
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
-    """The function of `module:function` or `path/to/file.py:function`; `what` it should do is for the messages."""
+    """Return the function of `module:function` or `path/to/file.py:function`; errors say that it `what`."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
         raise RegunError(f"{name!r} is not of the form module:function or path/to/file.py:function.")
@@ -39,8 +39,8 @@ def find_function(name: str, what: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def guarded(what: str) -> Generator[None]:
-    """Code of the user's runs in here: whatever it raises, sys.exit too, becomes an error that names it."""
+def user_code(what: str) -> Generator[None]:
+    """Turn what user code raises inside the block, also sys.exit, into a RegunError that names it."""
     try:
         yield
     except (RegunError, KeyboardInterrupt):
@@ -50,12 +50,24 @@ def guarded(what: str) -> Generator[None]:
 
 
 def find_module(place: str) -> ModuleType:
-    """A module by its dotted name, or a Python file by its path."""
-    return _run_file(_expanded(place)) if place.endswith(".py") else _import(place)
+    """Return a module by its dotted name, or a Python file by its path."""
+    if place.endswith(".py"):
+        return _run_file(_expanded(place))
+    try:
+        with user_code(f"importing {place}"):
+            return importlib.import_module(place)
+    except RegunError as fault:
+        missing = fault.__cause__.name if isinstance(fault.__cause__, ModuleNotFoundError) else None
+        if missing is None or not (place == missing or place.startswith(missing + ".")):
+            raise
+        raise RegunError(
+            f"there is no module {place!r} on Python's path, and no built-in of that name. "
+            f"For a file, write its path: {place.replace('.', '/')}.py:function"
+        ) from fault
 
 
-def located(name: str, folder: Path | str | None = None) -> str:
-    """`file.py:function` with the file's whole path, a relative one looked for in `folder` (or here); others as is."""
+def absolute_name(name: str, folder: Path | str | None = None) -> str:
+    """Return `file.py:function` with an absolute path, below `folder` or the current directory; other names as is."""
     file, colon, function = name.rpartition(":")
     if not file.endswith(".py"):
         return name
@@ -63,7 +75,7 @@ def located(name: str, folder: Path | str | None = None) -> str:
 
 
 def in_folder(name: str, folder: Path | str) -> str:
-    """`file.py` or `file.py:function` with a relative file looked for in `folder`; other names as they are."""
+    """Return `file.py` or `file.py:function` with a relative file put below `folder`; other names as they are."""
     file, colon, function = name.rpartition(":") if ".py:" in name else (name, "", "")
     path = Path(file).expanduser()
     if not file.endswith(".py") or path.is_absolute():
@@ -73,42 +85,46 @@ def in_folder(name: str, folder: Path | str) -> str:
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A user's function and the settings it was given, read as its signature says."""
+    """A user's function with its settings, parsed by its signature."""
 
     name: str
     function: Callable[..., Any]
     settings: Mapping[str, Any]
 
     def takes(self, parameter: str) -> bool:
-        """Whether the function has a parameter of that name."""
+        """Return True if the function has a parameter of that name."""
         return parameter in parameters_of(self.name, self.function)
 
-    def call(self, **given: Any) -> Any:
-        """What it returns for its settings and `given`; a fault of its own, or leaving Python, names the call."""
+    def call(self, **arguments: Any) -> Any:
+        """Return the result for its settings and `arguments`; an error inside it names the call."""
         hints = _hints(self.function)
-        own = {key: Path(v) if Path in _options(hints.get(key)) and v else v for key, v in self.settings.items()}
-        shown = ", ".join(f"{key}={value!r}" for key, value in {**given, **self.settings}.items())
-        with guarded(f"{self.name}({shown})"):
-            return self.function(**given, **own)
+        settings = dict(self.settings)
+        for key, value in settings.items():
+            hint = hints.get(key)
+            options = (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+            settings[key] = Path(value) if Path in options and value else value
+        shown = ", ".join(f"{key}={value!r}" for key, value in {**arguments, **self.settings}.items())
+        with user_code(f"{self.name}({shown})"):
+            return self.function(**arguments, **settings)
 
 
-def find_user_function(name: str, settings: Mapping[str, Any], what: str, given: Sequence[str] = ()) -> UserFunction:
-    """The function called `name`, imported, with `settings` read as its signature says and unknown ones refused.
+def find_user_function(name: str, settings: Mapping[str, Any], what: str, reserved: Sequence[str] = ()) -> UserFunction:
+    """Import the function `name` and parse `settings` by its signature; unknown settings raise.
 
-    Parameters in `given` are not settings: the caller fills them.
+    `reserved` parameters are not settings: the caller fills them.
     """
     function = find_function(name, what)
     parameters = parameters_of(name, function)
     anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     free = {key: value for key, value in settings.items() if anything and key not in parameters}
-    fields = [_field(p, _hints(function)) for p in parameters.values() if p.name not in given and p.kind in NAMED]
+    fields = [_field(p, _hints(function)) for p in parameters.values() if p.name not in reserved and p.kind in NAMED]
     shape: Any = dataclasses.make_dataclass("Settings", fields, kw_only=True, frozen=True)
     read: Any = bind(shape, {key: value for key, value in settings.items() if key not in free}, name)
     return UserFunction(name, function, {key: free[key] if key in free else vars(read)[key] for key in settings})
 
 
 def parameters_of(name: str, function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a user's function by name."""
+    """Return the parameters of a user's function by name."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -116,69 +132,64 @@ def parameters_of(name: str, function: Callable[..., Any]) -> Mapping[str, inspe
 
 
 def source_digest(thing: Callable[..., Any], name: str) -> str:
-    """SHA-256 of the file that defines a function or a class (what that file imports is not covered)."""
+    """Return the SHA-256 of the file that defines a function or a class, without what that file imports."""
     try:
         source = inspect.getsourcefile(inspect.unwrap(thing))
     except TypeError:
         source = None
     if source is None or not Path(source).is_file():
         raise RegunError(
-            f"{name} has no Python source file, so a change of it could not be noticed. Write it in a file."
+            f"{name} has no Python source file, so changes of it could not be detected. Write it in a file."
         )
     return hashlib.sha256(Path(source).read_bytes()).hexdigest()
 
 
 def is_code(name: str) -> bool:
-    """Whether a name of a model, a method or a data set stands for code of the user's."""
+    """Return True if the name of a model, a method or a data set means user code."""
     return name.endswith(".py") or (":" in name and not name.startswith("hf:"))
 
 
 def file_digest(name: str) -> str:
-    """SHA-256 of the file that `file.py`, `file.py:function` or `module:function` names; nothing of it is run."""
-    return hashlib.sha256(_read(_file_of(_place(name)))).hexdigest()
+    """Return the SHA-256 of the file of `file.py`, `file.py:function` or `module:function`, without running it."""
+    place = _place(name)
+    if place.endswith(".py"):
+        return hashlib.sha256(_read(_expanded(place))).hexdigest()
+    folders, spec, parts = None, None, place.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if spec is None or spec.origin is None:
+        raise RegunError(f"there is no file of Python code behind the module {place!r}; name its file instead.")
+    return hashlib.sha256(_read(Path(spec.origin))).hexdigest()
 
 
 def trusted_name(name: str, digest: str | None, trusted: Iterable[str], option: str) -> str:
-    """The name under which code that a store names may run: only as the user has named the same code too.
+    """Return the name under which code that a store names may run; raise unless the user has named the same code.
 
-    `digest` is what the store says of the file; if it is None, the very same name must be trusted. Names that are not
-    code are returned as they are. Raises before anything is imported; `option` is where the user would name it.
+    `digest` is that of the file, from the store; if it is None, the same name must be trusted. Names that are not code
+    are returned as they are. Raises before anything is imported; `option` is where the user names code.
     """
     if not is_code(name):
         return name
     place, function = _place(name), name.removeprefix(_place(name))
     alike = [other for other in trusted if is_code(other) and other.removeprefix(_place(other)) == function]
     for other in alike:
-        if located(other) == located(name) if digest is None else file_digest(other) == digest:
+        if absolute_name(other) == absolute_name(name) if digest is None else file_digest(other) == digest:
             return other
     if alike:
         raise RegunError(
-            f"the code of {alike[0]} is not what the store means by {name}: it has changed since, or is another file. "
+            f"the code of {alike[0]} differs from that of {name} in the store: it has changed, or is another file. "
             f"Restore it, or make the model again."
         )
     raise RegunError(
-        f"the store names {name}, which is code; code that a store names is run only if you name it too. Look at "
-        f"{place}, and if you trust it, add {option} {name}"
+        f"the store names {name}, which is code; code that a store names is run only if you name it too. Read {place}, "
+        f"and if you trust it, add {option} {name}"
     )
 
 
 def _place(name: str) -> str:
-    """The module or file of a name."""
+    """Return the module or file of a name."""
     return name if name.endswith(".py") else name.rpartition(":")[0]
-
-
-def _file_of(place: str) -> Path:
-    """The file behind a module's name or a path, found without running anything, packages included."""
-    if place.endswith(".py"):
-        return _expanded(place)
-    folders, parts = None, place.split(".")
-    spec = None
-    for count in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
-        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if spec is None or spec.origin is None:
-        raise RegunError(f"there is no file of Python code behind the module {place!r}; name its file instead.")
-    return Path(spec.origin)
 
 
 def _expanded(place: str) -> Path:
@@ -194,26 +205,14 @@ def _read(path: Path) -> bytes:
             return path.read_bytes()
     except OSError as fault:
         raise RegunError(f"cannot read {str(path)[:300]!r}: {fault.strerror or fault}.") from None
-    raise RegunError(f"there is no file {str(path)!r}; looked in {Path.cwd()}.")
-
-
-def _import(place: str) -> ModuleType:
-    try:
-        with guarded(f"importing {place}"):
-            return importlib.import_module(place)
-    except RegunError as fault:
-        missing = fault.__cause__.name if isinstance(fault.__cause__, ModuleNotFoundError) else None
-        if missing is None or not (place == missing or place.startswith(missing + ".")):
-            raise
-        raise RegunError(
-            f"there is no module {place!r} on Python's path, and no built-in of that name. "
-            f"For a file, write its path: {place.replace('.', '/')}.py:function"
-        ) from fault
+    raise RegunError(f"there is no file {str(path)!r} (current directory: {Path.cwd()}).")
 
 
 def _run_file(path: Path) -> ModuleType:
-    """The file as a module that may import its neighbours; its name holds the digest of its text, so an edited file is
-    run anew."""
+    """Run a file as a module that may import its neighbors.
+
+    The module's name holds the digest of the text, so an edited file is run again.
+    """
     text = _read(path)
     name = f"{path.stem}_{hashlib.sha256(bytes(path.resolve()) + text).hexdigest()[:16]}"
     if name in sys.modules:
@@ -224,7 +223,7 @@ def _run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look a class's module up there
     try:
-        with guarded(f"running {path}"), _importing_from(path.resolve().parent):
+        with user_code(f"running {path}"), _importing_from(path.resolve().parent):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -234,11 +233,10 @@ def _run_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _importing_from(folder: Path) -> Generator[None]:
-    """Modules of the folder can be imported, as by a script that lies there, also those whose names files of other
-    folders have used before."""
+    """Let modules of the folder be imported, as for a script in it; forget modules of the same names elsewhere."""
     place = str(folder)
-    for top in [top for top, other in _NEIGHBOURS.items() if other != place and PathFinder.find_spec(top, [place])]:
-        del _NEIGHBOURS[top]
+    for top in [top for top, other in _NEIGHBORS.items() if other != place and PathFinder.find_spec(top, [place])]:
+        del _NEIGHBORS[top]
         for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
             del sys.modules[name]
     before = set(sys.modules)
@@ -252,7 +250,7 @@ def _importing_from(folder: Path) -> Generator[None]:
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None)
             if file is not None and Path(file).parent in (folder, folder / name):
-                _NEIGHBOURS[name] = place
+                _NEIGHBORS[name] = place
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -263,17 +261,13 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    """The types a union is of; any other hint by itself."""
-    return (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
-
-
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """Return a parameter as a dataclass field: name, type that text can be parsed to, default."""
     default = parameter.default
     plain = type(default) if isinstance(default, READABLE) else Any
     hint = hints.get(parameter.name, plain)
-    others = [option for option in get_args(hint) if option not in READABLE]
-    simple = hint in READABLE or get_origin(hint) is tuple or others == [type(None)]
-    # a default may be of any kind and stays the function's own: here only its presence counts
+    unreadable = [option for option in get_args(hint) if option not in READABLE]
+    simple = hint in READABLE or get_origin(hint) is tuple or unreadable == [type(None)]
+    # the function applies its default itself: here only the presence of one counts
     required = default is inspect.Parameter.empty
     return parameter.name, hint if simple else Any, dataclasses.field() if required else dataclasses.field(default=None)

@@ -81,8 +81,13 @@ class Prepared:
         parts = {name: digest(np.ascontiguousarray(array)) for name, array in self._arrays().items()}
         return digest([canonical_json(dict(self.about)), parts])
 
-    def rows(self, examples: Examples, ids: Sequence[Any] | None = None, which: str = "train") -> Indices:
-        """Return the row of each example; raise if the table was made from other data or lacks some of them."""
+    @property
+    def first_digest(self) -> str:
+        """Digest of the first version, which all versions with erased records share."""
+        return str(self.about.get("first_digest", self.digest))
+
+    def find(self, examples: Examples, ids: Sequence[Any] | None = None, which: str = "train") -> Indices:
+        """Return the row of each example, or -1 where the table does not have it."""
         keyed_by = self.about["keyed_by"].get(which)
         if keyed_by is None:
             known = ", ".join(self.about["keyed_by"])
@@ -91,9 +96,14 @@ class Prepared:
             raise DataError(f"the prepared table knows {which} records by id; give ids={{{which!r}: ...}}.")
         keys = record_keys(examples, ids if keyed_by == "ids" else None)
         places = self._places[which]
-        rows = np.asarray([places.get(key, -1) for key in _texts(keys)], dtype=np.int64)
+        return np.asarray([places.get(key, -1) for key in _texts(keys)], dtype=np.int64)
+
+    def rows(self, examples: Examples, ids: Sequence[Any] | None = None, which: str = "train") -> Indices:
+        """Return the row of each example; raise if the table was made from other data or lacks some of them."""
+        rows = self.find(examples, ids, which)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
+            keyed_by = self.about["keyed_by"][which]
             raise DataError(
                 f"{len(missing):,} of {len(rows):,} {which} records are not in the prepared table (by {keyed_by}; the "
                 f"first is number {missing[0]}). It was made from other data, or they were erased: prepare again."
@@ -127,6 +137,7 @@ class Prepared:
             **self.about,
             "erased": int(self.about["erased"]) + int((self.sets[gone] == 0).sum()),
             "version": int(self.about["version"]) + 1,
+            "first_digest": self.first_digest,
             "trained_on": [[left.trained_on(r, f) for f in range(left.about["folds"])] for r in range(len(self.folds))],
         }
         return replace(left, about=about)
@@ -143,9 +154,13 @@ class Prepared:
 
     def save(self, path: str | Path) -> None:
         """Write the table as one safetensors file, whole or not at all."""
+        files.write_file(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the table's file."""
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self._arrays().items()}
         about = canonical_json({**self.about, "digest": self.digest})
-        files.write_file(Path(path), safetensors.torch.save(tensors, {"regun.prepared": about}))
+        return safetensors.torch.save(tensors, {"regun.prepared": about})
 
     @classmethod
     def load(cls, path: str | Path) -> "Prepared":

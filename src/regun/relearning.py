@@ -1,4 +1,4 @@
-"""The steps of a relearning check: small ones, on retained examples alone, with a look now and then."""
+"""Relearning check: train on retained examples only, and measure at a few steps what returns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,41 +23,48 @@ from regun.training.recipes import Recipe, Updates
 from regun.training.streams import Stream, one_pass
 from regun.types import Indices
 
-LOOKS = (8, 4, 2, 1)
-"""Where on its way a model is looked at: after an eighth, a quarter, a half and all of the steps."""
-GENTLE = 0.1
-"""The rate, as a share of the highest one that the model was trained with."""
+CHECKPOINT_DIVISORS = (8, 4, 2, 1)
+"""The model is measured after an eighth, a quarter, a half and all of the steps."""
+RATE_SHARE = 0.1
+"""Learning rate as a share of the highest one of the model's training."""
 
 
 def relearn_updates(recipe: Recipe | None) -> Updates:
-    """Two passes over the retain set at a tenth of the base's rate, constant, without decay.
+    """Return two passes over the retain set at a tenth of the base's rate, constant, without decay.
 
-    Larger rates make a retrained model worse on the examples it keeps, smaller ones bring nothing back.
+    Larger rates damage a retrained model on the retain set; smaller ones bring nothing back.
     """
     if recipe is None:
         return Updates(epochs=2, batch_size=64, lr=0.01)
-    known = {name: getattr(recipe, name) for name in ("optimizer", "momentum", "beta1", "beta2")}
-    return Updates(epochs=2, batch_size=64, lr=GENTLE * recipe.lr, **known)
+    return Updates(
+        epochs=2,
+        batch_size=64,
+        lr=RATE_SHARE * recipe.lr,
+        optimizer=recipe.optimizer,
+        momentum=recipe.momentum,
+        beta1=recipe.beta1,
+        beta2=recipe.beta2,
+    )
 
 
-def relearn_points(updates: Updates, retain: int) -> tuple[int, ...]:
-    """Steps at which a model is looked at, the first before any."""
+def relearning_checkpoints(updates: Updates, retain: int) -> tuple[int, ...]:
+    """Return the steps at which a model is measured; the first is 0."""
     total = updates.epochs * -(-retain // updates.batch_size)
-    return tuple(dict.fromkeys((0, *(-(-total // part) for part in LOOKS))))
+    return tuple(dict.fromkeys((0, *(-(-total // part) for part in CHECKPOINT_DIVISORS))))
 
 
-def relearn_steps(job: Job, updates: Updates, look: Callable[[nn.Module], None]) -> Fitted:
-    """Train the job's model on its retain set; `look` sees it before the first step and at every point after."""
+def relearn_steps(job: Job, updates: Updates, measure: Callable[[nn.Module], None]) -> Fitted:
+    """Train the job's model on its retain set; call `measure` at every checkpoint, the first before any step."""
     stream = one_pass(job, "retain", job.indices("retain"), updates.batch_size)
-    points = relearn_points(updates, len(job.indices("retain")))
+    points = relearning_checkpoints(updates, len(job.indices("retain")))
 
-    def watched(epoch: Epoch, model: nn.Module) -> None:
+    def on_epoch(epoch: Epoch, model: nn.Module) -> None:
         job.on_epoch(epoch, model)
-        look(model)
+        measure(model)
 
-    look(job.model)
+    measure(job.model)
     return fit(
-        replace(job, on_epoch=watched),
+        replace(job, on_epoch=on_epoch),
         _between(stream, points),
         lambda step: functional.cross_entropy(job.logits(step.retain.x), step.retain.y),
         replace(updates, epochs=len(points) - 1),
@@ -65,16 +72,16 @@ def relearn_steps(job: Job, updates: Updates, look: Callable[[nn.Module], None])
 
 
 def _between(stream: Stream, points: tuple[int, ...]) -> Stream:
-    """The same batches in the same order, an epoch of them from one point to the next."""
+    """Return the same batches in the same order, with one epoch from each checkpoint to the next."""
     whole = stream.steps(0)
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
         at, end = points[epoch] + start, points[epoch + 1]
         while at < end:
             number, inside = divmod(at, whole)
-            wanted = min(end - at, whole - inside)
-            yield from islice(stream.run(number, inside), wanted)
-            at += wanted
+            count = min(end - at, whole - inside)
+            yield from islice(stream.run(number, inside), count)
+            at += count
 
     def steps(epoch: int) -> int:
         return points[epoch + 1] - points[epoch]
@@ -83,42 +90,39 @@ def _between(stream: Stream, points: tuple[int, ...]) -> Stream:
 
 
 RETAINED = 2000
-"""Retained examples that are looked at, evenly spread over the retain set: enough to see accuracy fall."""
+"""Retained examples that are measured, evenly spread over the retain set."""
+
+MeasuredSets = Mapping[str, tuple[Examples, Indices]]
+"""Examples and rows to measure, by split."""
 
 
-Looks = Mapping[str, tuple[Examples, Indices]]
-"""Which examples are looked at, by split."""
-
-
-def looked_at(examples: Examples, splits: Splits, unseen: Looks) -> Looks:
-    """The splits that a check looks at: forget, a part of retain, and the first unseen one that has examples."""
-    there = next((name for name in UNSEEN if name in unseen and len(unseen[name][1])), None)
-    if there is None:
-        raise AuditError(
-            "the relearning check compares with examples that no model saw, and there are none; give test."
-        )
+def relearning_sets(examples: Examples, splits: Splits, unseen: MeasuredSets) -> MeasuredSets:
+    """Return the sets to measure: forget, a part of retain, and the first unseen set that has examples."""
+    name = next((name for name in UNSEEN if name in unseen and len(unseen[name][1])), None)
+    if name is None:
+        raise AuditError("the relearning check compares with unseen examples, and there are none; give test.")
     if not len(splits.retain):
         raise AuditError("the relearning check trains on retained examples, and there are none; give retain.")
     part = np.linspace(0, len(splits.retain) - 1, min(RETAINED, len(splits.retain))).round().astype(np.int64)
-    return {"forget": (examples, splits.forget), there: unseen[there], "retain": (examples, splits.retain[part])}
+    return {"forget": (examples, splits.forget), name: unseen[name], "retain": (examples, splits.retain[part])}
 
 
-def curve_of(job: Job, updates: Updates, looks: Looks) -> RelearningCurve:
-    """What the job's model says about every split before, during and after its steps."""
-    log_probs: dict[str, list[Any]] = {name: [] for name in looks}
-    right: dict[str, list[Any]] = {name: [] for name in looks}
+def relearning_curve(job: Job, updates: Updates, sets: MeasuredSets) -> RelearningCurve:
+    """Return the predictions of the job's model on every set before, during and after its steps."""
+    log_probs: dict[str, list[Any]] = {name: [] for name in sets}
+    right: dict[str, list[Any]] = {name: [] for name in sets}
 
-    def look(model: nn.Module) -> None:
-        for name, (examples, rows) in looks.items():
-            said = predict(model, examples, rows, job.device)
-            log_probs[name].append(said.true_log_prob)
-            right[name].append(said.predicted == said.labels)
+    def measure(model: nn.Module) -> None:
+        for name, (examples, rows) in sets.items():
+            predicted = predict(model, examples, rows, job.device)
+            log_probs[name].append(predicted.true_log_prob)
+            right[name].append(predicted.predicted == predicted.labels)
 
-    fitted = relearn_steps(job, updates, look)
+    fitted = relearn_steps(job, updates, measure)
     if fitted.diverged:
         raise NotFiniteError(f"relearning stopped: {fitted.diverged}.")
     return RelearningCurve(
-        relearn_points(updates, len(job.indices("retain"))),
+        relearning_checkpoints(updates, len(job.indices("retain"))),
         {name: np.stack(values) for name, values in log_probs.items()},
         {name: np.stack(values) for name, values in right.items()},
     )
@@ -128,26 +132,30 @@ def relearn(
     models: Sequence[nn.Module],
     examples: Examples,
     splits: Splits,
-    unseen: Looks,
+    unseen: MeasuredSets,
     *,
     updates: Updates,
     seed: int = 0,
     device: torch.device | None = None,
     before: bool = False,
 ) -> tuple[Relearned, Cost]:
-    """The check on models in memory: the audited one, then, where they are, Retrain and references; with `before`, the
-    last is the one before unlearning. All are copied."""
-    looks, cost, curves = looked_at(examples, splits, unseen), Cost(), list[RelearningCurve]()
+    """Compare how models in memory relearn; return the comparison and its cost. All models are copied.
+
+    The first model is the audited one, then come Retrain and the references; with `before`, the last is the model
+    before unlearning.
+    """
+    sets, cost, curves = relearning_sets(examples, splits, unseen), Cost(), list[RelearningCurve]()
     for model in models:
-        where = device if device is not None else device_of(model)
-        copy = private_copy(model, where)
-        job = Job(model=copy, examples=examples, splits=splits, seed=derive(seed, "relearn"), device=where)
-        curves.append(curve_of(job, updates, looks))
+        target = device if device is not None else device_of(model)
+        copy = private_copy(model, target)
+        job = Job(model=copy, examples=examples, splits=splits, seed=derive(seed, "relearn"), device=target)
+        curves.append(relearning_curve(job, updates, sets))
         cost.add(**vars(job.cost))
-    return compare_curves(curves, len(curves) - 1 - before, known=before), cost
+    return compare_curves(curves, with_before=before), cost
 
 
-def compare_curves(curves: Sequence[RelearningCurve], others: int, *, known: bool) -> Relearned:
-    """What curves say: the audited model's, those of so many others, and that of the model before if it is `known`."""
+def compare_curves(curves: Sequence[RelearningCurve], *, with_before: bool) -> Relearned:
+    """Compare the first curve with those of Retrain and references; the last is the model before, if `with_before`."""
     target, *rest = curves
-    return relearned(target, rest[0] if others else None, rest[1:others], before=rest[-1] if known else None)
+    before = rest.pop() if with_before else None
+    return relearned(target, rest[0] if rest else None, rest[1:], before=before)

@@ -1,4 +1,4 @@
-"""Randomness without global state."""
+"""Seeds and generators without global state."""
 
 import json
 import random
@@ -16,18 +16,17 @@ OLD_NAMES = {"auto": {"from_scratch": "anew"}, "regun": {"source": "reference"}}
 
 
 def derive(seed: int | str, *names: int | str) -> int:
-    """A seed that depends on `seed` and `names` only, never on what was drawn before."""
+    """Return a seed that depends on `seed` and `names` only, never on earlier draws."""
     return int(digest([seed, *names])[:15], 16)
 
 
 def rng_key(inputs: Any) -> str:
-    """What the random numbers of a run follow from: all that decides it but the digests of code, which change with
-    every edit, also with those that change no result."""
+    """Return the key of a run's seeds: a digest of its inputs without digests of code, which change with each edit."""
     return digest(_pinned(json.loads(canonical_json(inputs))))
 
 
 def _pinned(value: Any) -> Any:
-    """Drop the digests of code, and give renamed settings of a method their old names."""
+    """Return inputs without digests of code, and with the old names of renamed settings."""
     if isinstance(value, list):
         return [_pinned(part) for part in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -40,13 +39,13 @@ def _pinned(value: Any) -> Any:
 
 
 def generator(seed: int | str, *names: int | str) -> torch.Generator:
-    """A fresh CPU generator seeded by `derive`; devices receive what it draws, so results do not depend on them."""
+    """Return a new CPU generator seeded by `derive`; draws are copied to devices, so results do not depend on them."""
     return torch.Generator().manual_seed(derive(seed, *names))
 
 
 @contextmanager
 def own_torch_rng(seed: int, device: torch.device | None = None) -> Generator[None]:
-    """Torch's global generators start from `seed` inside the block; the caller's states come back after.
+    """Seed torch's global generators inside the block only; the caller's states are restored after it.
 
     `torch.manual_seed` would also queue a seeding of every accelerator, with a stack trace each, on every call.
     """
@@ -61,7 +60,7 @@ def own_torch_rng(seed: int, device: torch.device | None = None) -> Generator[No
 
 @contextmanager
 def isolated(seed: int, device: torch.device | None = None) -> Generator[None]:
-    """Seed the global generators (torch, numpy, random) inside the block only; the caller's states come back after."""
+    """Seed the global generators (torch, numpy, random) in the block only; the caller's states are restored after."""
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     with own_torch_rng(seed, device):
         try:

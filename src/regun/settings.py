@@ -22,6 +22,7 @@ S = TypeVar("S", bound=Settings)
 LIMIT = 2**63
 """Integers must be smaller than this, so that they fit in every array and file."""
 
+BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
 KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -133,8 +134,19 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
 
 def read_json(text: str | bytes, source: str) -> Any:
     """Parse JSON. Syntax errors, repeated keys, NaN and Infinity raise a RegunError that names `source`."""
+
+    def reject_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not a JSON number")
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        repeated = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
+        if repeated is not None:
+            raise ValueError(f"the key {shown(repeated)} occurs more than once in one object; write it once")
+        return dict(pairs)
+
     try:
-        return json.loads(text, parse_constant=_check_constant, object_pairs_hook=_unique_keys)
+        return json.loads(text, parse_constant=reject_constant, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise RegunError(f"{source} is not valid JSON: {error}.") from None
 
@@ -151,19 +163,6 @@ def shown(value: object) -> str:
     return f"{value[:20]!r:.21}...' ({len(value)} characters)" if isinstance(value, str) else f"{text[:100]}..."
 
 
-def _check_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {shown(repeated)} occurs more than once in one object; keep one")
-    return unique
-
-
 def _parse(value: Any, hint: Any) -> Any:
     """Return a text or JSON value as the type of its setting; raise a ValueError that says what is allowed."""
     options = get_args(hint)
@@ -172,7 +171,10 @@ def _parse(value: Any, hint: Any) -> Any:
             return None
         return _parse(value, next(o for o in options if o is not type(None)))
     if hint is bool:
-        return _parse_bool(value)
+        word = str(value).lower()
+        if word not in BOOLEANS:
+            raise ValueError("give true or false")
+        return BOOLEANS[word]
     if hint is int:
         return _parse_int(value)
     if hint is float:
@@ -186,16 +188,8 @@ def _parse(value: Any, hint: Any) -> Any:
     return value
 
 
-def _parse_bool(value: Any) -> bool:
-    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() not in words:
-        raise ValueError("give true or false")
-    return words[str(value).lower()]
-
-
 def _parse_float(value: Any) -> float:
+    """Return a finite number."""
     if isinstance(value, bool):
         raise ValueError("give a number")
     try:

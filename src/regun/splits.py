@@ -22,7 +22,7 @@ from regun.types import Indices
 
 @dataclass(frozen=True)
 class Reserve:
-    """What no model trains on (`heldout`, `val`) and the rest in the order in which requests take from it (`pool`)."""
+    """Examples that no model trains on (`heldout`, `val`), and the rest (`pool`) in the order of forgetting."""
 
     heldout: Indices
     val: Indices
@@ -35,7 +35,7 @@ class Reserve:
 
     @cached_property
     def base(self) -> Indices:
-        """The training set of the base model, sorted."""
+        """Training set of the base model, sorted."""
         return np.sort(self.pool)
 
 
@@ -67,11 +67,11 @@ class Splits:
             owner[part] = number
             object.__setattr__(self, name, part)
         if not len(self.forget):
-            raise SplitError("the forget set is empty; ask for a larger fraction or name at least one example.")
+            raise SplitError("the forget set is empty; give a larger fraction or at least one example.")
 
     @cached_property
     def base(self) -> Indices:
-        """The training set of the base model: retain and forget together, sorted."""
+        """Training set of the base model: retain and forget together, sorted."""
         return np.union1d(self.retain, self.forget)
 
     @cached_property
@@ -80,27 +80,27 @@ class Splits:
 
 
 def reserve(labels: Indices, seed: int, *, heldout: float = 0.1, val: float = 0.1, stratified: bool = False) -> Reserve:
-    """Set `heldout` of all examples aside, then `val` of the rest; what is left is the base model's training set.
+    """Reserve `heldout` of all examples, then `val` of the rest; the remaining ones are the base model's training set.
 
-    >>> kept = reserve(np.arange(100) % 10, seed=0)
-    >>> len(kept.heldout), len(kept.val)
+    >>> reserved = reserve(np.arange(100) % 10, seed=0)
+    >>> len(reserved.heldout), len(reserved.val)
     (10, 9)
     """
     for name, fraction in (("heldout", heldout), ("val", val)):
         if not 0 <= fraction < 1:
             raise SplitError(f"the {name} fraction is {fraction}; give a number from 0 up to, not including, 1.")
     order = _order(np.arange(len(labels)), labels, seed, "heldout", stratified)
-    kept, rest = np.split(order, [round(heldout * len(order))])
+    first, rest = np.split(order, [round(heldout * len(order))])
     rest = _order(rest, labels, seed, "val", stratified)
-    checked, pool = np.split(rest, [round(val * len(rest))])
+    second, pool = np.split(rest, [round(val * len(rest))])
     if not len(pool):
         raise SplitError(f"heldout {heldout} and val {val} leave none of {len(labels)} examples; lower them.")
     pool = _order(pool, labels, seed, "forget", stratified)
-    return Reserve(np.sort(kept), np.sort(checked), pool, stratified)
+    return Reserve(np.sort(first), np.sort(second), pool, stratified)
 
 
 def make_splits(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Splits:
-    """Return the four sets of `spec` over what `reserved` left for training.
+    """Return the four sets of `spec`; the forget set comes from the pool of `reserved`.
 
     >>> labels = np.arange(1000) % 10
     >>> s = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, seed=0))
@@ -111,14 +111,8 @@ def make_splits(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Splits:
         raise SplitError(f"the reserve was drawn over {reserved.total} examples, the data has {len(labels)}.")
     if spec.needs_model:
         raise SplitError(f"{spec.text} needs trained models; resolve it to ids first (regun.artifacts.selection).")
-    pick = {
-        "random": _by_fraction,
-        "stratified": _by_fraction,
-        "class": _by_class,
-        "class_fraction": _by_class_fraction,
-        "ids": _by_ids,
-    }[spec.kind]
-    forget = pick(labels, spec, reserved)
+    select = {"class": _by_class, "class_fraction": _by_class, "ids": _by_ids}.get(spec.kind, _by_fraction)
+    forget = select(labels, spec, reserved)
     retain = np.setdiff1d(reserved.pool, forget)
     return Splits(retain, forget, reserved.heldout, reserved.val, reserved.total)
 
@@ -130,10 +124,10 @@ def sample(indices: Indices, most: int, seed: int, *purpose: int | str) -> Indic
 
 
 def largest_remainder(weights: npt.NDArray[np.integer], total: int) -> Indices:
-    """Whole numbers that sum to `total`, in proportion to whole `weights`, each within one of its exact share.
+    """Return integers that sum to `total`, in proportion to integer `weights`, each within one of its exact share.
 
-    Left-over units go to the largest fractional parts; ties to the larger weight, then to the smaller position. Whole
-    numbers throughout: rounding errors of floats would break ties the wrong way.
+    Remaining units go to the largest fractional parts; ties to the larger weight, then to the smaller position. All
+    arithmetic is in integers: rounding errors of floats would break ties the wrong way.
     """
     whole = np.asarray(weights, dtype=np.int64)
     mass = int(whole.sum())
@@ -146,34 +140,34 @@ def largest_remainder(weights: npt.NDArray[np.integer], total: int) -> Indices:
 
 
 def proportional_order(members: Indices, labels: Indices) -> Indices:
-    """Reorder `members` so that every prefix holds each class's share to within one example; class order is kept.
+    """Return `members` in an order whose every prefix holds each class's share to within one example.
 
-    The j-th member of a class with share p may stand no earlier than place (j-1)/p and no later than j/p; serving the
-    earliest deadline first meets both for all classes. Largest remainders at each length would not be nested: a class
-    may lose a place when the total grows.
+    The order within a class does not change. The j-th member of a class with share p may stand at positions (j-1)/p to
+    j/p; earliest deadline first meets both limits for all classes. Largest remainders at each length would not be
+    nested: a class may lose a position when the total grows.
     """
     classes, inverse, counts = np.unique(labels[members], return_inverse=True, return_counts=True)
     total = len(members)
     queues = [members[inverse == k] for k in range(len(classes))]
     opening = [(0, k) for k in range(len(classes))]
-    given = [0] * len(classes)
+    taken = [0] * len(classes)
     ready: list[tuple[int, int]] = []
     out = np.empty(total, dtype=np.int64)
     heapq.heapify(opening)
     for place in range(total):
         while opening and opening[0][0] <= place:
             k = heapq.heappop(opening)[1]
-            heapq.heappush(ready, (-(-(given[k] + 1) * total // int(counts[k])), k))
+            heapq.heappush(ready, (-(-(taken[k] + 1) * total // int(counts[k])), k))
         k = heapq.heappop(ready)[1]
-        out[place] = queues[k][given[k]]
-        given[k] += 1
-        if given[k] < counts[k]:
-            heapq.heappush(opening, (given[k] * total // int(counts[k]), k))
+        out[place] = queues[k][taken[k]]
+        taken[k] += 1
+        if taken[k] < counts[k]:
+            heapq.heappush(opening, (taken[k] * total // int(counts[k]), k))
     return out
 
 
 def _order(members: Indices, labels: Indices, seed: int, stage: str, stratified: bool) -> Indices:
-    """The shuffled order of the first stage is Python's `random.Random(seed)`; later stages of `random` keep it."""
+    """Return the order of a stage: shuffled by `random.Random(seed)` once, or per stage and by class if stratified."""
     if stratified:
         shuffled = members.tolist()
         random.Random(derive(seed, stage)).shuffle(shuffled)
@@ -186,34 +180,44 @@ def _order(members: Indices, labels: Indices, seed: int, stage: str, stratified:
 
 
 def _by_fraction(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    """Return a fraction of the training and validation examples, from the training examples."""
     fraction = spec.fraction
     available = len(reserved.val) + len(reserved.pool)
     if not 0 < fraction < 1:
         raise SplitError(f"the forget fraction is {fraction}; give a number between 0 and 1.")
-    wanted = round(fraction * available)
-    if wanted == 0:
+    count = round(fraction * available)
+    if count == 0:
         raise SplitError(
             f"{fraction} of {available} examples is none; the smallest fraction here is {1 / available:.2g}."
         )
-    if wanted >= len(reserved.pool):
+    if count >= len(reserved.pool):
         raise SplitError(
-            f"a forget fraction of {fraction} asks for {wanted} of the {len(reserved.pool)} examples the base model "
+            f"a forget fraction of {fraction} is {count} of the {len(reserved.pool)} examples the base model "
             f"is trained on, which leaves nothing to retain; the fraction counts validation too, so stay below "
             f"{len(reserved.pool) / available:.3f}."
         )
     pool = reserved.pool
     if spec.kind == "stratified" and not reserved.stratified:
         pool = proportional_order(pool, labels)
-    return pool[:wanted]
+    return pool[:count]
 
 
 def _by_class(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
-    _check_missing_classes(labels, spec, reserved)
-    return reserved.pool[np.isin(labels[reserved.pool], spec.classes)]
-
-
-def _by_class_fraction(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
-    _check_missing_classes(labels, spec, reserved)
+    """Return all training examples of the classes, or a fraction of each class."""
+    present = np.unique(labels[reserved.pool])
+    if not spec.classes:
+        raise SplitError("no class to forget was named; name at least one.")
+    for name in spec.classes:
+        if name not in present:
+            raise SplitError(
+                f"class {name} has no members among the training examples; classes that have some: "
+                f"{', '.join(map(str, present[:20]))}{', ...' if len(present) > 20 else ''}."
+            )
+    whole = spec.kind == "class" or all(f == 1 for f in spec.fractions)
+    if whole and len(np.setdiff1d(present, spec.classes)) == 0:
+        raise SplitError("every class is to be forgotten; nothing would be left to retain.")
+    if spec.kind == "class":
+        return reserved.pool[np.isin(labels[reserved.pool], spec.classes)]
     parts: list[Indices] = []
     for name, fraction in zip(spec.classes, spec.fractions, strict=True):
         if not 0 < fraction <= 1:
@@ -226,6 +230,7 @@ def _by_class_fraction(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> 
 
 
 def _by_ids(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
+    """Return the ids; raise unless they are different training examples, and not all of them."""
     ids = np.array(spec.ids, dtype=np.int64)
     if not len(ids):
         raise SplitError("the list of ids to forget is empty; name at least one training example.")
@@ -245,22 +250,8 @@ def _by_ids(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> Indices:
     return unique
 
 
-def _check_missing_classes(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> None:
-    present = np.unique(labels[reserved.pool])
-    if not spec.classes:
-        raise SplitError("no class to forget was named; name at least one.")
-    for name in spec.classes:
-        if name not in present:
-            raise SplitError(
-                f"class {name} has no members among the training examples; classes that have some: "
-                f"{', '.join(map(str, present[:20]))}{', ...' if len(present) > 20 else ''}."
-            )
-    whole = spec.kind == "class" or all(f == 1 for f in spec.fractions)
-    if whole and len(np.setdiff1d(present, spec.classes)) == 0:
-        raise SplitError("every class is to be forgotten; nothing would be left to retain.")
-
-
 def _check_unknown(ids: Indices, total: int, what: str) -> None:
+    """Raise if an id is not from 0 to total - 1."""
     stray = ids[(ids < 0) | (ids >= total)]
     if len(stray):
         raise SplitError(

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,12 @@ LOG = logging.getLogger("regun")
 EPOCHS = logging.getLogger("regun.epochs")
 
 WITHOUT_HELDOUT = (
-    "labelled examples the model was not trained on. Use a part of the validation set that nothing else is judged by, "
-    "or collect and label new examples (next time: set some aside before training, as regun train --heldout 0.1 does). "
+    "labelled examples the model was not trained on. Use a part of the validation set that no metric uses, "
+    "or collect and label new examples (next time, reserve them before training, as regun train --heldout 0.1 does). "
     "Methods that need none: auto and regun@teacher, which train a teacher without the records; finetune, salun, scrub "
-    "and others that regun methods lists."
+    "and more that regun methods lists."
 )
-"""What held-out examples are, and what to do without any."""
+"""Explains held-out examples, and the alternatives to them."""
 
 ReadSplit = Callable[[str], tuple[Tensor, Tensor]]
 """Split name -> the model's logits and the labels."""
@@ -39,17 +39,22 @@ Criterion = Callable[[ReadSplit], float]
 
 
 def _val_accuracy(read: ReadSplit) -> float:
+    """Return the accuracy on validation examples."""
     logits, labels = read("val")
     return float((logits.argmax(1) == labels).double().mean())
 
 
 def _val_loss(read: ReadSplit) -> float:
+    """Return minus the cross-entropy on validation examples."""
     logits, labels = read("val")
     return -float(functional.cross_entropy(logits.double(), labels))
 
 
 def _unseen_error(read: ReadSplit) -> float:
-    """SCRUB's rewinding: the error on forgotten examples equals that on unseen ones of the same classes."""
+    """Return minus the distance of the error on forgotten examples to that on unseen ones of the same classes.
+
+    SCRUB rewinds to the epoch where this is highest.
+    """
     (forget, forget_labels), (unseen, labels) = read("forget"), read("val")
     same = torch.isin(labels, forget_labels)
     if not bool(same.any()):
@@ -83,13 +88,13 @@ class Outcome:
     diverged: str | None
     """Why the run stopped early; None if it did not."""
     notes: dict[str, Any]
-    """What the method has noted: the plan of `auto`, for example."""
+    """Notes of the method: the plan of `auto`, for example."""
     watched: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     """With keep="best": the criterion after each epoch."""
     trials: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """With `regun.tune`: the settings that were tried, with their scores."""
     warnings: tuple[str, ...] = ()
-    """What looks wrong, and what to do about it."""
+    """Likely problems, each with advice."""
     from_scratch: bool = False
     """True if the whole model was trained from scratch on the retain set."""
 
@@ -114,7 +119,12 @@ def unlearn_job(
         after_epoch(epoch, model)
 
     started = time.perf_counter()
-    fitted = _as_fitted(method, method.run(replace(job, on_epoch=on_epoch), config))
+    fitted = cast(object, method.run(replace(job, on_epoch=on_epoch), config))
+    if not isinstance(fitted, Fitted):
+        raise RegunError(
+            f"the method {method.name} returned {shown(fitted)} (type {type(fitted).__name__}); return a "
+            f"regun.training.fit.Fitted or nothing, and leave the unlearned model in job.model."
+        )
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     notes = dict(fitted.notes)
     warnings = tuple(notes.pop("warnings", ()))
@@ -151,18 +161,6 @@ def not_finite(model: nn.Module) -> str | None:
     return f"the weights {broken} are not finite numbers" if broken is not None else None
 
 
-def _as_fitted(method: Method, returned: object) -> Fitted:
-    """Return what a method returned; raise if it is not a Fitted."""
-    if isinstance(returned, Fitted):
-        return returned
-    kind = type(returned).__name__
-    what = f"{shown(returned)} (type {kind})" if isinstance(returned, str | int | float) else f"a {kind}"
-    raise RegunError(
-        f"the method {method.name} returned {what}; return a regun.training.fit.Fitted or nothing, and leave the "
-        f"unlearned model in job.model."
-    )
-
-
 def check_missing_needs(job: Job, method: Method, config: Any) -> None:
     """Raise if a method needs examples, with these settings, that the job does not have."""
     needs = method.needs_of(config)
@@ -189,11 +187,12 @@ class _Watcher:
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         self.job.on_epoch(epoch, model)
         started = time.perf_counter()
-        score = CRITERIA[self.name](lambda split: self._read(model, split))
+
+        def read(split: str) -> tuple[Tensor, Tensor]:
+            indices, examples = getattr(self.splits, split), self.job.examples
+            return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels_at(indices))
+
+        score = CRITERIA[self.name](read)
         self.history.append({"epoch": epoch.number, self.name: score})
         self.best.update(score, model)
         self.seconds += time.perf_counter() - started
-
-    def _read(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        indices, examples = getattr(self.splits, split), self.job.examples
-        return eval_logits(model, examples, indices, self.job.device), torch.from_numpy(examples.labels_at(indices))

@@ -116,10 +116,10 @@ def test_retraining_sees_the_data_as_the_base_did_and_unlearning_without_strong_
     )
     from regun.data.arrays import ArrayExamples
     from regun.data.examples import Data
-    from regun.data.registry import pipeline
+    from regun.data.registry import get_pipeline
 
     images = np.zeros((4, 32, 32, 3), np.uint8)
-    train = ArrayExamples(images, np.arange(4), 10, pipeline("swin-small", "cifar10"))
+    train = ArrayExamples(images, np.arange(4), 10, get_pipeline("swin-small", "cifar10"))
     data = Data("cifar10", train, train, (3, 32, 32))
     assert setup.data_for(get_method("retrain"), data).train.pipeline.name == "swin-small"
     assert setup.data_for(get_method("regun"), data).train.pipeline.name == "resnet"

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import regun
+from expect import error
 from regun.errors import RegunError
-from regun.relearning import _between, relearn_points, relearn_steps, relearn_updates
+from regun.relearning import _between, relearn_steps, relearn_updates, relearning_checkpoints
 from regun.training.recipes import RECIPES, Updates
 from regun.training.streams import Stream, one_pass
 from toys import blobs, job_for, mlp
@@ -87,8 +88,8 @@ def test_the_forgotten_examples_are_never_trained_on() -> None:
 
 
 def test_points_are_an_eighth_a_quarter_a_half_and_all_of_the_steps() -> None:
-    assert relearn_points(Updates(epochs=2, batch_size=64), 1280) == (0, 5, 10, 20, 40)
-    assert relearn_points(Updates(epochs=2, batch_size=64), 3) == (0, 1, 2)
+    assert relearning_checkpoints(Updates(epochs=2, batch_size=64), 1280) == (0, 5, 10, 20, 40)
+    assert relearning_checkpoints(Updates(epochs=2, batch_size=64), 3) == (0, 1, 2)
 
 
 def test_the_rate_is_a_tenth_of_the_bases() -> None:
@@ -118,14 +119,14 @@ def test_the_last_point_is_plain_training_of_as_many_epochs() -> None:
     updates, looked = Updates(epochs=2, batch_size=16, lr=0.05), list[int]()
     job = job_for(mlp(), blobs())
     relearn_steps(job, updates, lambda model: looked.append(1))
-    assert job.cost.steps == relearn_points(updates, len(job.indices("retain")))[-1]
-    assert len(looked) == len(relearn_points(updates, len(job.indices("retain"))))
+    assert job.cost.steps == relearning_checkpoints(updates, len(job.indices("retain")))[-1]
+    assert len(looked) == len(relearning_checkpoints(updates, len(job.indices("retain"))))
 
 
 def test_no_unseen_examples_are_refused() -> None:
     sets = random_labels(0)
     model = memoriser(*sets["retain"], 0)
-    with pytest.raises(RegunError, match="examples that no model saw"):
+    with error(RegunError, "unseen", "test"):
         regun.relearn(model, forget=sets["forget"], retain=sets["retain"])
 
 

@@ -23,7 +23,6 @@ from regun.auditing.attacks import (
     resolve_attack,
     rmia,
     rmia_offline,
-    search_offline_a,
 )
 from regun.auditing.predictions import Predictions
 from regun.auditing.roc import Contrast
@@ -215,25 +214,6 @@ def test_estimated_a_recovers_the_line_between_seen_and_unseen():
             seen = np.clip(a * hidden + (1 - a), 0, 1 - 1e-12)
             pairs.append((confident(seen), confident(unseen)))
         assert estimate_offline_a(pairs) == pytest.approx(a, abs=0.02)
-
-
-def test_searched_a_has_the_best_auc_of_the_grid():
-    rng = np.random.default_rng(1)
-    out = rng.uniform(0.05, 0.95, 400)
-    inside = np.clip(0.4 * out + 0.6 + rng.normal(0, 0.02, 400), 0.01, 0.999)
-    other = np.clip(out + rng.normal(0, 0.02, 400), 0.01, 0.999)
-    members = Evidence(confident(inside), (confident(out),))
-    nonmembers = Evidence(confident(other), (confident(out),))
-    best = search_offline_a(members, nonmembers)
-
-    def auc(a: float) -> float:
-        sides = [[slow_ratio(e, i, a) for i in range(400)] for e in (members, nonmembers)]
-        return float(Contrast.of(np.array(sides[0]), np.array(sides[1])).auc()[0])
-
-    assert auc(best) == pytest.approx(max(auc(k / 10) for k in range(11)))
-
-
-# ---- the table, own attacks, refusals ---------------------------------------------------------------------------
 
 
 def test_own_functions_are_attacks():

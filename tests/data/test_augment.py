@@ -16,10 +16,10 @@ from torch import Tensor
 
 from expect import error
 from regun.data.augment import (
+    BaseTransform,
     CentreCrop,
     ColorJitter,
     Flip,
-    Named,
     PadCrop,
     RandomErasing,
     RandomResizedCrop,
@@ -117,7 +117,7 @@ def test_floats_and_bytes_agree(transform: Transform) -> None:
 
 @pytest.mark.parametrize("transform", EVERY, ids=name)
 def test_description_is_json_and_tells_settings_apart(transform: Transform) -> None:
-    assert isinstance(transform, Named)
+    assert isinstance(transform, BaseTransform)
     assert json.loads(json.dumps(transform.describe())) == transform.describe()
     assert transform.describe()["transform"] == name(transform)
     assert PadCrop(3).describe() != PadCrop(4).describe() == {"transform": "PadCrop", "padding": 4}

@@ -141,7 +141,7 @@ def test_labels_come_from_the_user_the_dataset_or_a_pass() -> None:
     assert DatasetExamples(unread, 3).labels.tolist() == expected
     assert DatasetExamples(Items(None, labels=np.array(expected, dtype=np.uint8)), 3).labels.dtype == np.int64
     assert DatasetExamples(Items(None, targets=torch.tensor(expected)), 3).labels.tolist() == expected
-    assert DatasetExamples(Items(None, targets=[0] * 8), 3, known_labels=expected).labels.tolist() == expected
+    assert DatasetExamples(Items(None, targets=[0] * 8), 3, item_labels=expected).labels.tolist() == expected
     assert DatasetExamples(Items(pair), 3).labels.tolist() == expected
     assert DatasetExamples(TensorDataset(torch.randn(8, 2), torch.tensor(expected)), 3).labels.tolist() == expected
 
@@ -260,7 +260,7 @@ def test_a_collate_function_must_keep_all_items(collate, names: str) -> None:
 def test_stated_labels_must_fit(labels: list, names: str) -> None:
     for examples in (
         DatasetExamples(Items(pair, targets=labels), 3),
-        DatasetExamples(Items(pair), 3, known_labels=labels),
+        DatasetExamples(Items(pair), 3, item_labels=labels),
     ):
         with error(DataError, *names.split()):
             examples.labels  # noqa: B018
@@ -275,7 +275,7 @@ def test_items_must_have_the_labels_that_are_stated() -> None:
     """A target transform changes the items' labels, but not the list of them."""
     examples = DatasetExamples(Items(lambda i: (torch.zeros(1), 1), targets=[0, 1, 2, 0, 1, 2, 0, 1]), 3)
     assert examples.fetch(np.array([1, 4])).y.tolist() == [1, 1]
-    with error(DataError, 5, 1, 2, "known_labels"):
+    with error(DataError, 5, 1, 2, "item_labels"):
         examples.fetch(np.array([4, 5]))
 
 
@@ -424,8 +424,8 @@ def test_examples_of_one_s_own_are_taken_as_they_are() -> None:
     assert Joined((blobs(6, features=1), duck)).fetch(np.array([7, 0])).y.tolist() == [1, 0]
     lazy = DatasetExamples(Items(lambda i: pytest.fail("an item was read")), 3)
     assert as_examples(lazy, 3, "forget") is lazy
-    looks = type("Looks", (), {"labels": [0], "num_classes": 1, "fetch": None, "stream": None})()
-    with error(DataError, "forget", "Looks", "regun.data.Examples"):
+    looks = type("MeasuredSets", (), {"labels": [0], "num_classes": 1, "fetch": None, "stream": None})()
+    with error(DataError, "forget", "MeasuredSets", "regun.data.Examples"):
         as_examples(looks, 3, "forget")
 
 

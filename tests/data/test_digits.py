@@ -8,13 +8,13 @@ import torch
 from expect import error
 from regun.data.digits import load_digits
 from regun.data.examples import Data
-from regun.data.registry import DataSpec, load_data, pipeline
+from regun.data.registry import DataSpec, get_pipeline, load_data
 from regun.errors import DataError, SettingsError
 
 
 @pytest.fixture(scope="module")
 def digits() -> Data:
-    return load_digits(pipeline("digits", "digits"))
+    return load_digits(get_pipeline("digits", "digits"))
 
 
 def test_the_content_is_pinned(digits: Data) -> None:

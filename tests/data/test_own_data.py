@@ -20,7 +20,7 @@ from regun.data import ArrayExamples, Data, Examples, TensorExamples
 from regun.data.augment import Flip
 from regun.data.dataset import DatasetExamples
 from regun.data.pipelines import IMAGENET, PIPELINES, with_pipeline
-from regun.data.registry import DATA_SETS, DataSpec, data_help, data_set, load_data, pipeline, takes_root
+from regun.data.registry import DATA_SETS, DataSpec, data_help, data_set, get_pipeline, load_data, takes_root
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError
 from regun.settings import parse_spec
@@ -173,7 +173,7 @@ def test_a_dataset_s_classes_are_counted_and_its_labels_looked_for_once(file: Pa
     data = load(f"{file}:items")
     assert isinstance(data.train, DatasetExamples)
     assert data.train.num_classes == 5
-    assert data.train.known_labels is not None
+    assert data.train.item_labels is not None
     assert data.train.labels.tolist() == [i % 5 for i in range(20)]
 
 
@@ -321,11 +321,11 @@ def test_a_data_set_that_a_store_names_is_run_only_if_it_is_named_too(file: Path
 def test_every_data_set_is_one_record_with_what_goes_with_it() -> None:
     assert all(name == record.name and record.about for name, record in DATA_SETS.items())
     assert list(data_help()) == [*DATA_SETS, "module:function"]
-    assert {record.augment for record in DATA_SETS.values()} - {None} <= set(PIPELINES)
+    assert {record.pipeline for record in DATA_SETS.values()} - {None} <= set(PIPELINES)
     assert [default_model(name) for name in (*DATA_SETS, "any.py:load", "")] == [
         "cnn", "resnet18", "resnet18", "swin-t", "resnet18", "resnet18", "resnet18",
     ]  # fmt: skip
-    assert data_set("any.py:load").augment == "own"
+    assert data_set("any.py:load").pipeline == "own"
     with error(SettingsError, "'cifar'", "'cifar10'", "module:function"):
         data_set("cifar")
 
@@ -342,7 +342,7 @@ def test_a_data_set_settles_the_pipeline_before_the_model_does() -> None:
     }
     assert {p.unlearn_with for p in PIPELINES.values()} - {None} <= set(PIPELINES)
     assert unlearning_pipeline("gone") == "gone"
-    assert pipeline("own", "cifar10").train == ()
+    assert get_pipeline("own", "cifar10").train == ()
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ from pathlib import Path
 import numpy as np, torch
 import regun
 from regun import hashing
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.data.tensors import TensorExamples
 from regun.models import ModelSpec
 
@@ -376,7 +376,7 @@ def described():
     hashing._SOURCES |= {path: (hashing.ROOT / path).read_text() for path in hashing._SOURCES}
     for cached in (hashing.code_digest, hashing._imports, hashing._text):
         cached.cache_clear()
-    found = {name: pipeline(name, "cifar10").describe() for name in ("none", "resnet", "swin")}
+    found = {name: get_pipeline(name, "cifar10").describe() for name in ("none", "resnet", "swin")}
     found["tensors"] = TensorExamples(torch.zeros(2, 1), np.array([0, 1]), 2).describe_inputs()
     return found | {name: ModelSpec(name).describe() for name in ("resnet18", "cnn", "vit")}
 

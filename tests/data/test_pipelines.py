@@ -10,7 +10,7 @@ from regun.data.augment import CentreCrop, ColorJitter, Flip, PadCrop, RandomEra
 from regun.data.examples import InputPipeline
 from regun.data.pipelines import IMAGENET, PIPELINES, with_pipeline
 from regun.data.randaugment import RandAugment
-from regun.data.registry import DATA_SETS, DataSpec, load_data, pipeline
+from regun.data.registry import DATA_SETS, DataSpec, get_pipeline, load_data
 from regun.errors import SettingsError
 from regun.hashing import canonical_json, code_digest
 from regun.rng import generator
@@ -43,7 +43,7 @@ def run(inputs: InputPipeline, images: torch.Tensor, train: bool) -> torch.Tenso
     ],
 )
 def test_the_order_is_the_papers(name: str, data: str, train: tuple[object, ...]) -> None:
-    assert pipeline(name, data).train == train
+    assert get_pipeline(name, data).train == train
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_the_order_is_the_papers(name: str, data: str, train: tuple[object, ...]
     ],
 )
 def test_constants_belong_to_the_data_but_at_224_to_imagenet(data: str, mean: object, std: object) -> None:
-    assert (pipeline("resnet", data).mean, pipeline("resnet", data).std) == (mean, std)
+    assert (get_pipeline("resnet", data).mean, get_pipeline("resnet", data).std) == (mean, std)
     if data != "digits":
-        assert (pipeline("swin", data).mean, pipeline("swin", data).std) == IMAGENET
+        assert (get_pipeline("swin", data).mean, get_pipeline("swin", data).std) == IMAGENET
 
 
 @pytest.mark.parametrize("data", DATA_SETS)
@@ -68,7 +68,7 @@ def test_every_pipeline_runs_and_describes_itself_the_same_way_twice(name: str, 
     channels = len(DATA_SETS[data].constants[0])
     if channels == 1 and name in ("swin", "swin-unlearn"):
         pytest.skip("refused, see below")
-    inputs, again = pipeline(name, data), pipeline(name, data)
+    inputs, again = get_pipeline(name, data), get_pipeline(name, data)
     assert inputs == again
     assert inputs.name == name
     assert canonical_json(inputs.describe()) == canonical_json(again.describe())
@@ -81,24 +81,24 @@ def test_every_pipeline_runs_and_describes_itself_the_same_way_twice(name: str, 
 
 
 def test_different_pipelines_have_different_descriptions() -> None:
-    texts = {canonical_json(pipeline(name, "tiny-imagenet").describe()) for name in PIPELINES}
+    texts = {canonical_json(get_pipeline(name, "tiny-imagenet").describe()) for name in PIPELINES}
     assert len(texts) == len(PIPELINES) - 3  # none, own and digits are one; resnet-code is resnet on this data
 
 
 def test_evaluation_at_224_resizes_and_cuts_the_centre() -> None:
-    assert pipeline("swin", "cifar10").evaluation == (Resize(256), CentreCrop(224))
-    described = pipeline("swin", "cifar10").describe()["evaluation"]
+    assert get_pipeline("swin", "cifar10").evaluation == (Resize(256), CentreCrop(224))
+    described = get_pipeline("swin", "cifar10").describe()["evaluation"]
     code = {"code": code_digest("regun.data.augment")}
     assert described == [
         {"transform": "Resize", "shorter": 256, **code},
         {"transform": "CentreCrop", "size": 224, **code},
     ]
-    assert pipeline("resnet", "cifar10").evaluation == ()
+    assert get_pipeline("resnet", "cifar10").evaluation == ()
 
 
 def test_unknown_names_are_refused_together_with_what_was_meant() -> None:
     with pytest.raises(SettingsError) as caught:
-        pipeline("resnet-cod", "cifar-10")
+        get_pipeline("resnet-cod", "cifar-10")
     assert len(caught.value.problems) == 2
     assert "unknown input pipeline 'resnet-cod'. Did you mean 'resnet-code'?" in caught.value.problems[0]
     assert "unknown data set 'cifar-10'. Did you mean 'cifar10'?" in caught.value.problems[1]
@@ -106,13 +106,13 @@ def test_unknown_names_are_refused_together_with_what_was_meant() -> None:
 
 def test_large_pipelines_refuse_grey_images() -> None:
     with error(SettingsError, "'swin'", "digits", "'none'"):
-        pipeline("swin", "digits")
+        get_pipeline("swin", "digits")
 
 
 def test_data_change_their_pipeline_under_a_name_that_there_is() -> None:
     data = load_data(DataSpec("digits"), "digits")
     changed = with_pipeline(data, "resnet-code")
-    assert (changed.train.pipeline, changed.test.pipeline) == (pipeline("resnet-code", "digits"),) * 2
+    assert (changed.train.pipeline, changed.test.pipeline) == (get_pipeline("resnet-code", "digits"),) * 2
     assert changed.train.digest == data.train.digest
     assert with_pipeline(changed, "resnet-code") is changed
     with error(SettingsError, "'resnt'", "'resnet'"):

@@ -439,7 +439,7 @@ def test_a_function_is_not_copied_and_a_module_is() -> None:
 
     assert copy.deepcopy(as_teacher(Locked(), 3))(torch.zeros(2, 6)).shape == (2, 3)
     net = plain_net()
-    assert copy.deepcopy(as_teacher(net, 3)).ask is not net
+    assert copy.deepcopy(as_teacher(net, 3)).model is not net
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What tests of methods share: runs on toys, the first batches a run sees, and examples that remember who was shown."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -38,6 +39,9 @@ def run(name: str, model: nn.Module, examples=None, **more) -> tuple[Job, Fitted
     preset = more.pop("preset", None)
     method = get_method(name)
     job = job_for(model, blobs() if examples is None else examples, **own)
+    if method.needs.out_of_fold:
+        size, classes = len(job.indices("forget")), job.examples.num_classes
+        job = replace(job, out_of_fold=torch.full((size, classes), 1 / classes))
     return job, method.run(job, method.configure(more, preset))
 
 

@@ -196,7 +196,7 @@ def test_a_function_without_source_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "family", "recipe", "augment"),
+    ("name", "family", "recipe", "pipeline"),
     [
         ("resnet18", "resnet", "resnet18", "resnet"),
         ("resnet34", "resnet", "resnet18", "resnet"),
@@ -212,20 +212,20 @@ def test_a_function_without_source_is_refused() -> None:
         ("", "resnet", "resnet18-small", "resnet"),
     ],
 )
-def test_every_model_says_what_goes_with_it(name: str, family: str, recipe: str, augment: str, file: Path) -> None:
+def test_every_model_says_what_goes_with_it(name: str, family: str, recipe: str, pipeline: str, file: Path) -> None:
     name = name.format(file=file)
-    assert (family_of(name), default_recipe(name), default_pipeline(name, "cifar10")) == (family, recipe, augment)
+    assert (family_of(name), default_recipe(name), default_pipeline(name, "cifar10")) == (family, recipe, pipeline)
 
 
 def test_every_record_names_what_there_is() -> None:
     for record in CATALOGUE.values():
         assert record.defaults.recipe in RECIPES
-        assert record.defaults.augment in PIPELINES
+        assert record.defaults.pipeline in PIPELINES
         assert record.defaults.family in ("resnet", "swin")
 
 
 def test_a_file_may_say_what_goes_with_its_models_and_a_function_say_otherwise(file: Path) -> None:
-    said = 'FAMILY = "swin"\nRECIPE = "swin-small,epochs=7"\nNet.RECIPE = "digits"\nbuild.AUGMENT = "swin-small"\n'
+    said = 'FAMILY = "swin"\nRECIPE = "swin-small,epochs=7"\nNet.RECIPE = "digits"\nbuild.PIPELINE = "swin-small"\n'
     file.write_text(TEXT + said)
     assert defaults_of(f"{file}:build") == Defaults("swin", "swin-small,epochs=7", "swin-small")
     assert defaults_of(f"{file}:Net") == Defaults("swin", "digits", "resnet")

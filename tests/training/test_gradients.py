@@ -9,7 +9,7 @@ from toys import blobs, job_for, mlp
 
 
 class Choosy(nn.Module):
-    """Looks at its numbers to decide what to do, as transformers' models do with attention masks."""
+    """MeasuredSets at its numbers to decide what to do, as transformers' models do with attention masks."""
 
     def __init__(self) -> None:
         super().__init__()

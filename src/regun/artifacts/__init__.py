@@ -1,7 +1,8 @@
 """A content-addressed store, and the runs whose results it keeps.
 
 Import `Store` and `Artifact` from here; from the modules what makes one kind of artifact: `trainings` (`Training`),
-`unlearnings` (`Unlearning`), `audits` (`Auditing`), `relearnings` (`Relearning`), `selection`, `out_models`, `shadows`.
+`unlearnings` (`Unlearning`), `audits` (`Auditing`), `relearnings` (`Relearning`), `selection`, `out_models`,
+`out_of_fold` (`CrossFitting`), `shadows`.
 Each run lists in `inputs()` everything that decides its result; the store names the result by their digest.
 Start reading at `store.Store.make`, then `trainings.train_model`. `setup.Setup` leads back from a model to its data.
 """

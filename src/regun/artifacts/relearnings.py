@@ -16,7 +16,7 @@ from regun.auditing.durability import Relearned, RelearningCurve
 from regun.data.examples import Data
 from regun.errors import NotFiniteError
 from regun.hashing import code_digest
-from regun.relearning import Looks, compare_curves, curve_of, looked_at, relearn_updates
+from regun.relearning import MeasuredSets, compare_curves, relearn_updates, relearning_curve, relearning_sets
 from regun.rng import derive, rng_key
 from regun.settings import bind, to_json
 from regun.splits import Splits
@@ -63,12 +63,12 @@ class Relearning:
         """Return the key of the seed, which all models of this split share."""
         return rng_key({name: value for name, value in self.inputs().items() if name not in ("weights", "model")})
 
-    def looks(self) -> Looks:
+    def sets(self) -> MeasuredSets:
         """Return the examples to measure: forgotten, retained, and the first unseen set there is."""
         test = np.arange(len(self.data.test))
         unseen = {"test": (self.data.test, test), "heldout": (self.data.train, self.splits.heldout)}
         unseen["val"] = (self.data.train, self.splits.val)
-        return looked_at(self.data.train, self.splits, unseen)
+        return relearning_sets(self.data.train, self.splits, unseen)
 
 
 def relearn_model(
@@ -89,7 +89,7 @@ def relearn_model(
         )
         about = {"model": run.target.key, "data_name": run.data.name, "cost": vars(job.cost)}
         try:
-            curve = curve_of(job, run.updates, run.looks())
+            curve = relearning_curve(job, run.updates, run.sets())
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
         arrays = {f"log_probs.{name}": torch.from_numpy(values) for name, values in curve.log_probs.items()}
@@ -132,4 +132,4 @@ def relearn_models(
         if on_model is not None:
             on_model(number + 1, len(models))
         curves.append(relearn_model(replace(target, target=model), store, device))
-    return compare_curves(curves, len(retrained), known=bool(control))
+    return compare_curves(curves, with_before=bool(control))

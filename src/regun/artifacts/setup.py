@@ -111,7 +111,7 @@ def family_of(model: str) -> str:
 
 def default_pipeline(model: str, data: str) -> str:
     """Return the default input pipeline of a model and data set."""
-    return _data_set(data).augment or _model_defaults(model).augment
+    return _data_set(data).pipeline or _model_defaults(model).pipeline
 
 
 def checked_model(name: str, values: Mapping[str, Any]) -> ModelSpec:

@@ -14,6 +14,7 @@ import torch
 
 from regun.artifacts import Artifact, Store
 from regun.artifacts.audits import cached_predictions
+from regun.artifacts.out_of_fold import CrossFitting, cross_fit
 from regun.artifacts.setup import Setup
 from regun.artifacts.trainings import Training, train_model
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
@@ -103,7 +104,17 @@ def _shadow(
     about = Setup.of(run.base).about()
     base = train_model(training, store, device, about={**about, "role": "shadow"}, watch=watch)
     splits = Splits(run.splits.retain, forget, run.splits.heldout, unseen, run.splits.total)
-    shadow_run = replace(run, base=base, splits=splits, seed=seed)
+    table = None
+    if run.out_of_fold is not None:  # the shadow has a training set of its own, and so a table of its own
+        like = run.out_of_fold
+        fitting = CrossFitting(
+            training=training,
+            folds=like.inputs["folds"],
+            repeats=like.inputs["repeats"],
+            share=like.info["share"],
+        )
+        table = cross_fit(fitting, store, device, watch=watch)
+    shadow_run = replace(run, base=base, splits=splits, seed=seed, out_of_fold=table)
     return unlearn_model(shadow_run, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
 
 

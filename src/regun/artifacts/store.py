@@ -28,7 +28,19 @@ from regun.artifacts.weights import UNFINISHED, check_file, write_tensors
 from regun.errors import StoreError
 from regun.hashing import digest
 
-KINDS = ("model", "signals", "floor", "evaluation", "relearned", "selection", "out_model", "score", "tuning")
+KINDS = (
+    "model",
+    "signals",
+    "floor",
+    "evaluation",
+    "relearned",
+    "selection",
+    "out_model",
+    "fold",
+    "out_of_fold",
+    "score",
+    "tuning",
+)
 MARKER = ".regun-store"
 MARKER_TEXT = b"This directory is a store of regun. regun made everything in it and may clean it up.\n"
 PARTIAL, LOCKS, TMP = ".regun-partial", ".regun-locks", ".regun-tmp"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from regun.artifacts import Artifact, Contents, Store, state_digest
+from regun.artifacts.out_of_fold import out_of_fold_probabilities
 from regun.artifacts.trainings import build_like, load_model, model_identity
 from regun.data.examples import Data
 from regun.errors import SettingsError, StoreError
@@ -37,6 +38,8 @@ class Unlearning:
     keep: str = "last"
     criterion: str = "val_accuracy"
     teacher: Artifact | None = None
+    out_of_fold: Artifact | None = None
+    """The table of out-of-fold predictions (`artifacts.out_of_fold`), where the method uses one."""
 
     @classmethod
     def of(cls, artifact: Artifact, data: Data, store: Store) -> "Unlearning":
@@ -66,10 +69,11 @@ class Unlearning:
             keep=keep,
             criterion=criterion[0] if criterion else "val_accuracy",
             teacher=store.load("model", info["teacher"]) if info["teacher"] else None,
+            out_of_fold=store.load("out_of_fold", info["out_of_fold"]) if info.get("out_of_fold") else None,
         )
 
     def inputs(self) -> dict[str, Any]:
-        return {
+        inputs = {
             "base": self.base.info["weights"],
             "model": self.base.inputs["model"],
             "num_classes": self.base.inputs["num_classes"],
@@ -84,6 +88,8 @@ class Unlearning:
             "reference": model_identity(self.teacher) if self.teacher else None,
             "seed": self.seed,
         }
+        # seeds follow from these inputs, so runs without a table must not name one
+        return inputs | ({"out_of_fold": self.out_of_fold.info["digest"]} if self.out_of_fold else {})
 
 
 def unlearn_model(
@@ -108,6 +114,7 @@ def unlearn_model(
             teacher=load_model(run.teacher, device) if run.teacher else None,
             rebuild=lambda seed: build_like(base, seed),
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
+            out_of_fold=out_of_fold_probabilities(run.out_of_fold, splits.forget) if run.out_of_fold else None,
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
         log_warnings(outcome.warnings)
@@ -120,6 +127,7 @@ def unlearn_model(
             "config": outcome.config,
             "base": base.key,
             "teacher": run.teacher.key if run.teacher else None,
+            "out_of_fold": run.out_of_fold.key if run.out_of_fold else None,
             "data_name": run.data.name,
             "examples": len(splits.retain),
             "forgotten": len(splits.forget),

@@ -106,7 +106,7 @@ class AttackRun:
         return lambda weights: self.contrast.statistics(weights["forget"], weights[self.against])
 
     def values(self) -> dict[str, float]:
-        """Every statistic by its full name, in percent."""
+        """Return every statistic by its full name, in percent."""
         numbers = [*self.contrast.statistics()[:, 0]]
         if self.hits is not None:
             numbers.append((self.hits[0].mean() + self.hits[1].mean()) / 2.0)
@@ -153,7 +153,7 @@ class AttackResult:
     over_forgetting: bool
 
     def numbers(self) -> dict[str, Estimate]:
-        """Every statistic by its full name."""
+        """Return every statistic by its full name."""
         numbers = {number_name(self.attack, name, self.against): getattr(self, name) for name in STATISTICS}
         return {name: number for name, number in numbers.items() if number is not None}
 

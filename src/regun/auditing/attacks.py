@@ -11,7 +11,6 @@ import numpy as np
 from regun.auditing.lira import offline_lira
 from regun.auditing.metrics import correct
 from regun.auditing.predictions import LOG_FLOOR, FloatArray, Predictions, log_sum_exp
-from regun.auditing.roc import Contrast
 from regun.auditing.user_functions import at_the_border, check_name, first_line, name_of
 from regun.errors import AuditError, unknown
 from regun.plugins import find_function
@@ -31,7 +30,7 @@ class Evidence:
     offline_a: float = 1.0
 
     def reference_log_probs(self) -> FloatArray:
-        """log p_y of every reference, (references, n)."""
+        """Return log p_y of every reference, (references, n)."""
         if not self.references:
             raise AuditError(
                 "this attack compares with reference models and none were given; train some without the forget set."
@@ -81,37 +80,37 @@ class Attack:
 
 
 def loss(evidence: Evidence) -> FloatArray:
-    """log p_y, minus the cross-entropy loss (SMIA)."""
+    """Return log p_y, minus the cross-entropy loss (SMIA)."""
     return np.maximum(evidence.target.true_log_prob, LOG_FLOOR)
 
 
 def confidence(evidence: Evidence) -> FloatArray:
-    """p_y; the ranking of `loss` up to ties where p_y rounds to 1."""
+    """Return p_y; the ranking of `loss` up to ties where p_y rounds to 1."""
     return np.exp(evidence.target.true_log_prob)
 
 
 def negative_entropy(evidence: Evidence) -> FloatArray:
-    """sum_k p_k log p_k: a certain answer, right or wrong, looks like a member."""
+    """Return sum_k p_k log p_k: a certain answer, right or wrong, looks like a member."""
     return -evidence.target.entropy
 
 
 def negative_modified_entropy(evidence: Evidence) -> FloatArray:
-    """(1 - p_y) log p_y + sum_{k != y} p_k log(1 - p_k): 0 if certain and right, very low if certain and wrong."""
+    """Return (1 - p_y) log p_y + sum_{k != y} p_k log(1 - p_k): 0 if certain and right, low if certain and wrong."""
     return -evidence.target.modified_entropy
 
 
 def correctness(evidence: Evidence) -> FloatArray:
-    """1 where the target's answer is the label, else 0."""
+    """Return 1 where the target's answer is the label, else 0."""
     return correct(evidence.target)
 
 
 def rmia(evidence: Evidence) -> FloatArray:
-    """log p_y - log mean_k p_k,y over the references: RMIA in the form of the paper's tables (a = 1, no population)."""
+    """Return log p_y - log mean_k p_k,y over the references: RMIA as in the paper's tables (a = 1, no population)."""
     return _log_ratio(evidence, a=1.0)
 
 
 def rmia_offline(evidence: Evidence, *, a: float | None = None, gamma: float = 1.0) -> FloatArray:
-    """Offline RMIA as published: the share of population z with ratio(x) / ratio(z) >= gamma.
+    """Return offline RMIA as published: the share of population z with ratio(x) / ratio(z) >= gamma.
 
     ratio(x) = p_y / (1/2 [(1 + a) P_out + (1 - a)]), P_out the references' mean p_y.
     """
@@ -128,7 +127,7 @@ def rmia_offline(evidence: Evidence, *, a: float | None = None, gamma: float = 1
 
 
 def lira(evidence: Evidence) -> FloatArray:
-    """Offline LiRA: how many pooled standard deviations phi lies above the references' mean."""
+    """Return offline LiRA: how many pooled standard deviations phi lies above the references' mean."""
     return offline_lira(evidence.target.true_logit, np.stack([r.true_logit for r in evidence.references]))
 
 
@@ -168,19 +167,8 @@ def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) ->
     return float(np.clip(seen / unseen, 0.0, 1.0)) if unseen > 0 else 1.0
 
 
-def search_offline_a(members: Evidence, nonmembers: Evidence, grid: Sequence[float] | None = None) -> float:
-    """Return the `a` with the highest RMIA AUC for a target whose members are known (the largest among equals).
-
-    The references must not have trained on either set: a base model with its forget set, or a reference with
-    examples that the other references never saw. Population and gamma do not matter, they keep the ranking.
-    """
-    grid = [k / 10 for k in range(11)] if grid is None else grid
-    aucs = [float(Contrast.of(_log_ratio(members, a), _log_ratio(nonmembers, a)).auc()[0]) for a in grid]
-    return max(zip(aucs, grid, strict=True))[1]
-
-
 def _log_ratio(evidence: Evidence, a: float) -> FloatArray:
-    """log of p_y / (1/2 [(1 + a) P_out + (1 - a)]); exactly log p_y - log P_out for a = 1."""
+    """Return log of p_y / (1/2 [(1 + a) P_out + (1 - a)]); exactly log p_y - log P_out for a = 1."""
     each = np.maximum(evidence.reference_log_probs(), LOG_FLOOR)
     out = log_sum_exp(each, axis=0) - np.log(len(each))
     if a < 1.0:

@@ -20,7 +20,7 @@ def judged_by(
     references: int,
     population: bool,
 ) -> dict[str, Any]:
-    """The attacks and metrics that will run, by name, each with the digest of its code; and that of all the rest.
+    """Return the attacks and metrics that will run, by name, with digests of their code, and that of all the rest.
 
     `references` says how many models serve as such, `population` whether there is a validation split.
     """
@@ -38,7 +38,7 @@ def judged_by(
 
 
 def _code_of(given: object, function: Callable[..., Any], name: str) -> str:
-    """Of the user's own, the file named or the one that defines it; else the module with all that it imports."""
+    """Return the digest of a user's file, or of the module with all that it imports."""
     if isinstance(given, str) and ":" in given:
         return digest(Path(str(find_module(given.rpartition(":")[0]).__file__)).read_bytes())
     module = str(getattr(function, "__module__", ""))

@@ -106,7 +106,7 @@ class Relearned:
     retrain_curve: tuple[RelearningPoint, ...] = ()
 
     def values(self) -> dict[str, float]:
-        """The numbers without their intervals."""
+        """Return the numbers without their intervals."""
         return {name: number.value for name, number in self.numbers.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -133,8 +133,13 @@ def relearned(
     `floor` saves computing `relearn_floor(retrain, references)` again. `before` is the model before unlearning: without
     it the comparison has no known power, and nothing is called inside the noise floor.
     """
-    for other in (retrain, before, *references):
-        _same(target, other)
+    for other in (model for model in (retrain, before, *references) if model is not None):
+        sizes = [{name: values.shape for name, values in curve.log_probs.items()} for curve in (target, other)]
+        if sizes[0] != sizes[1] or target.steps != other.steps:
+            raise AuditError(
+                f"relearning curves are of different steps or examples ({target.steps}, {sizes[0]} and {other.steps}, "
+                f"{sizes[1]}); relearn all models alike."
+            )
     numbers = _numbers(target, retrain, references)
     numbers_before = dict(_after(before, references)) if before is not None else {}
     theirs = dict(_after(retrain, references)) if retrain is not None else {}
@@ -151,7 +156,7 @@ def relearned(
 
 
 def relearn_floor(retrain: RelearningCurve, references: Sequence[RelearningCurve]) -> NoiseFloor:
-    """How far relearned retrained models are from each other: every pair, judged by the remaining ones."""
+    """Return how far relearned retrained models are from each other: every pair, with the others as references."""
     models = (retrain, *references)
     values: dict[str, list[float]] = {}
     for i, j in combinations(range(len(models)), 2):
@@ -164,7 +169,7 @@ def relearn_floor(retrain: RelearningCurve, references: Sequence[RelearningCurve
 
 
 def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -> tuple[RelearningPoint, ...]:
-    """The curve in numbers."""
+    """Return the numbers of each point of the curve."""
     unseen = curve.unseen or ""
     return tuple(
         RelearningPoint(
@@ -180,7 +185,7 @@ def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -
 
 
 def with_relearning(evaluation: Evaluation, check: Relearned) -> Evaluation:
-    """The evaluation with the numbers of the relearning check among its own."""
+    """Return the evaluation with the numbers of the relearning check among its own."""
     return replace(
         evaluation,
         numbers={**evaluation.numbers, **check.numbers},
@@ -195,8 +200,15 @@ def _numbers(
     curve: RelearningCurve, retrain: RelearningCurve | None, references: Sequence[RelearningCurve]
 ) -> dict[str, Estimate]:
     numbers = dict(_after(curve, references))
-    numbers["regained_acc"] = Estimate(_above(_accuracies, curve, retrain, references))
-    numbers["regained_auc"] = Estimate(_above(_aucs, curve, retrain, references))
+
+    def accuracies(model: RelearningCurve, point: int) -> tuple[float, float]:
+        return model.accuracy("forget", point), model.accuracy(model.unseen or "", point)
+
+    def aucs(model: RelearningCurve, point: int) -> tuple[float, float]:
+        return _auc(_contrast(model, point, references)), 50.0
+
+    numbers["regained_acc"] = Estimate(_regained(accuracies, curve, retrain))
+    numbers["regained_auc"] = Estimate(_regained(aucs, curve, retrain))
     return numbers
 
 
@@ -208,36 +220,26 @@ def _after(curve: RelearningCurve, references: Sequence[RelearningCurve]) -> Ite
         yield "relearn_rmia_auc", auc_interval(_contrast(curve, -1, references))
 
 
-def _above(
-    level: Callable[[RelearningCurve, int, Sequence[RelearningCurve]], tuple[float, float]],
+def _regained(
+    levels: Callable[[RelearningCurve, int], tuple[float, float]],
     curve: RelearningCurve,
     retrain: RelearningCurve | None,
-    references: Sequence[RelearningCurve],
 ) -> float:
-    """How much farther above the expected level a model is at the end than it was at the start; below counts as at it.
+    """Return how much farther above the expected level a model is at the end than at the start; below counts as at it.
 
-    Expected is Retrain's level at the same point, or that of examples that no model saw.
+    `levels` gives a model's level on forgotten examples at a point, and the one that unseen examples would have.
+    Expected is Retrain's level at the same point, or that of unseen examples without a retrained model.
     """
     before, after = (
-        max(0.0, reached - (unseen if retrain is None else level(retrain, point, references)[0]))
+        max(0.0, reached - (unseen if retrain is None else levels(retrain, point)[0]))
         for point in (0, -1)
-        for reached, unseen in [level(curve, point, references)]
+        for reached, unseen in [levels(curve, point)]
     )
     return after - before
 
 
-def _accuracies(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve]) -> tuple[float, float]:
-    """Forget accuracy, and that on unseen examples."""
-    return curve.accuracy("forget", point), curve.accuracy(curve.unseen or "", point)
-
-
-def _aucs(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve]) -> tuple[float, float]:
-    """The attack's AUC, and that of examples which look like unseen ones."""
-    return _auc(_contrast(curve, point, references)), 50.0
-
-
 def _contrast(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve] = ()) -> Contrast:
-    """Scores of forgotten against unseen examples: log p_y, or its difference to the references at the same point."""
+    """Return scores of forgotten against unseen examples: log p_y, or its difference to the references."""
 
     def score(split: str) -> FloatArray:
         score = np.maximum(curve.log_probs[split][point], LOG_FLOOR)
@@ -255,19 +257,8 @@ def _auc(contrast: Contrast) -> float:
 
 
 def _distances(ours: Mapping[str, Estimate], retrain: Mapping[str, Estimate]) -> dict[str, float]:
-    """How far every number is from Retrain's; what was regained is that far above it already."""
+    """Return how far every number is from Retrain's; what was regained is that far above it already."""
     return {
         name: max(0.0, number.value) if name in REGAINED else abs(number.value - retrain[name].value)
         for name, number in ours.items()
     }
-
-
-def _same(target: RelearningCurve, other: RelearningCurve | None) -> None:
-    if other is None:
-        return
-    sizes = [{name: values.shape for name, values in curve.log_probs.items()} for curve in (target, other)]
-    if sizes[0] != sizes[1] or target.steps != other.steps:
-        raise AuditError(
-            f"relearning curves are of different steps or examples ({target.steps}, {sizes[0]} and {other.steps}, "
-            f"{sizes[1]}); relearn all models alike."
-        )

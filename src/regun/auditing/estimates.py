@@ -38,15 +38,15 @@ class Statistic(Protocol):
     def value(self) -> float: ...
 
     def replicates(self) -> Replicates | None:
-        """The number under the shared resamples of the scored splits; None if it does not use them."""
+        """Return the number under the shared resamples of the scored splits; None if it does not use them."""
         ...
 
     def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
-        """The value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
+        """Return the value with its interval; `drawn` is what `replicates` gave, empty if nothing."""
         ...
 
     def noise(self, other: Statistic) -> float | None:
-        """How far two models' values differ by the choice of examples alone, as a deviation; None if not known."""
+        """Return how far two models differ by the choice of examples alone, as a deviation; None if unknown."""
         ...
 
 
@@ -208,9 +208,7 @@ class Metric:
         if self.measure is None:
             return None
         with at_the_border(f"the metric {self.name!r}"):
-            return self._statistic(self.measure(splits, retrain))
-
-    def _statistic(self, result: MetricResult) -> Statistic | None:
+            result = self.measure(splits, retrain)
         if result is None or isinstance(result, Fixed | PerExample | Share | Ranked | Apart):
             return result
         values = np.asarray(result)

@@ -74,7 +74,7 @@ class Evaluation:
         return next((self.gaps[name].worst for name in ("gap_rftp", "gap_rfvp") if name in self.gaps), None)
 
     def values(self) -> dict[str, float]:
-        """The numbers without their intervals."""
+        """Return the numbers without their intervals."""
         return {name: number.value for name, number in self.numbers.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Evaluation:
 
 
 def describe(name: str, *evaluations: Evaluation) -> Metric:
-    """What a number is called, its unit, what it means and which value is good; of the user's own, as evaluations know.
+    """Return a number's label, unit, meaning and good value; for the user's metrics, from `evaluations`.
 
     >>> describe("rmia_auc").label
     'RMIA AUC'

@@ -42,7 +42,7 @@ class NoiseFloor:
     examples: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def summary(self, name: str, looks: int = 1) -> FloorSummary:
-        """Mean, largest, and the limit that a retrained model keeps to in 95 % of cases, of `looks` at once.
+        """Return mean, largest, and the limit that a retrained model keeps to in 95 % of cases, of `looks` at once.
 
         With chance 5 % / looks, t and z the two-sided quantiles of Student's distribution of models - 1 degrees of
         freedom and of the normal, v the mean square of the pairs and e what examples alone make of them,

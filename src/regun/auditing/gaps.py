@@ -110,7 +110,7 @@ def _verdict(outside: bool, powerful: bool) -> Verdict:
 
 
 def _is_utility(name: str, metrics: Mapping[str, Metric]) -> bool:
-    """Numbers about retained and unseen examples need no power: they are no evidence of forgetting anyway."""
+    """Return True for numbers about retained and unseen examples: no evidence of forgetting, so they need no power."""
     return name in metrics and metrics[name].utility
 
 

@@ -40,12 +40,12 @@ class HardnessIndex:
         return min(AS_HARD, len(self.unseen))
 
     def windows(self, width: int) -> IntArray:
-        """Where the `width` unseen records nearest in rank to each forgotten one begin."""
+        """Return where the `width` unseen records nearest in rank to each forgotten one begin."""
         left, right = (np.searchsorted(self.unseen, self.forget, side) for side in ("left", "right"))
         return _inside((left + right) // 2, width, len(self.unseen))
 
     def residuals(self, forget: FloatArray, unseen: FloatArray) -> Residuals:
-        """How far a model's scores are from what is usual, those of unseen records without themselves.
+        """Return how far a model's scores are from what is usual, those of unseen records without themselves.
 
         Usual is a straight line through the scores of the nearest unseen records, over their hardness.
         """
@@ -86,7 +86,7 @@ class Residuals:
 def null_effects(
     index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Effects of the models, (models, draws), had unseen records of like hardness stood in the place of the forgotten.
+    """Return the effects (models, draws), had unseen records of like hardness stood in place of the forgotten.
 
     An unseen record comes with its residual at the spread of the place it takes. The forgotten record itself is one of
     those that may stand there, as in any permutation test, so that no rank is 0. With other
@@ -115,7 +115,7 @@ def _drawn(
 def _normal(
     index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    """The same from the normal with the mean and covariance of such draws."""
+    """Return effects drawn from the normal with the mean and covariance of such draws."""
     width = index.as_hard
     start = index.windows(width)
     reach = [weights * model.spread for model in models]
@@ -130,7 +130,7 @@ def _normal(
 
 
 def _usual_noise(index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray) -> FloatArray:
-    """Covariance of what the forgotten records' windows say, each unseen record weighing as much as it is used."""
+    """Return the covariance of the usual values, each unseen record weighing as much as it is used."""
     width = index.near
     places, steps = index.windows(width), np.zeros(len(index.unseen) + 1)
     np.add.at(steps, places, weights / width)
@@ -149,7 +149,7 @@ def _inside(middle: IntArray, width: int, size: int) -> IntArray:
 
 
 def _sums(values: FloatArray, start: IntArray, width: int) -> FloatArray:
-    """Sums of `width` neighbouring values from each of `start`."""
+    """Return sums of `width` neighbouring values from each of `start`."""
     totals = np.concatenate([[0.0], np.cumsum(values)])
     return totals[start + width] - totals[start]
 
@@ -157,7 +157,7 @@ def _sums(values: FloatArray, start: IntArray, width: int) -> FloatArray:
 def _line(
     x: FloatArray, y: FloatArray, start: IntArray, width: int, at: FloatArray, without: IntArray | None = None
 ) -> FloatArray:
-    """Least-squares lines through windows of (x, y), x sorted, each read at `at`, which is kept inside its window.
+    """Return least-squares lines through windows of (x, y), x sorted, each read at `at`, kept inside its window.
 
     `without` names a point of each window that does not count.
     """
@@ -172,5 +172,5 @@ def _line(
 
 
 def _root(values: FloatArray) -> FloatArray:
-    """The square root; rounding leaves differences of sums a little below 0."""
+    """Return the square root; rounding leaves differences of sums a little below 0."""
     return np.sqrt(np.maximum(values, 0.0))

@@ -128,8 +128,16 @@ def influence(
     fell = np.exp(after["forget"].true_log_prob - np.maximum(models[0]["forget"].true_log_prob, -_EXTREME)) <= HALVED
     records, halved = len(needed["forget"]), int(fell.sum())
     if not parts:
-        return Influence("inconclusive", Estimate(100.0), records, len(others), halved, (), _too_few(records, sizes))
-    return _answered(parts, records, len(others), halved)
+        have = f"{', '.join(sizes)} {'has' if len(sizes) == 1 else 'together have'} {sum(sizes.values())}"
+        why = f"The test of {_who(records)} needs at least {_FEWEST} unseen records; {have}. It has no power."
+        return Influence("inconclusive", Estimate(100.0), records, len(others), halved, (), why)
+    # Significant against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
+    # model half-way between in its outputs, which leaves each at least half of its confidence, is ruled out.
+    significant = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
+    part = min(significant, key=lambda p: p.p_after) if significant else parts[0]
+    verdict: InfluenceVerdict = part.verdict if significant or halved else "inconclusive"
+    why = _why(verdict, part, records, len(parts))
+    return Influence(verdict, part.share, records, len(others), halved, parts, why)
 
 
 def _odds(predictions: Predictions) -> FloatArray:
@@ -145,7 +153,7 @@ def _part(
     looks: int,
     seed: int,
 ) -> InfluencePart:
-    """`models` are those before and after; `member` is how sure the first usually is of what it was trained on."""
+    """Return the comparison with some unseen sets; `models` are those before and after."""
 
     def odds(model: SplitPredictions, names: Sequence[str]) -> FloatArray:
         return np.concatenate([_odds(model[name]) for name in names])
@@ -164,7 +172,7 @@ def _part(
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """What it changes which half of the records is the one that is left: the effect of random halves, less half of all.
+    """Return how much it matters which half of the records is left: effects of random halves, less half of all.
 
     A record that had little influence may be left unseen, so few records say less than their number. Of very many, the
     normal that their sum then follows. A single record has no half.
@@ -204,26 +212,12 @@ def _two_sided(effect: float, drawn: FloatArray) -> float:
     return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
 
-def _answered(parts: tuple[InfluencePart, ...], records: int, out_models: int, halved: int) -> Influence:
-    """Told apart against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
-    model that is half-way between in its outputs, which leaves each at least half of its confidence, is ruled out."""
-    apart = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
-    part = min(apart, key=lambda p: p.p_after) if apart else parts[0]
-    verdict: InfluenceVerdict = part.verdict if apart or halved else "inconclusive"
-    return Influence(verdict, part.share, records, out_models, halved, parts, _why(verdict, part, records, len(parts)))
-
-
-def _too_few(records: int, sizes: Mapping[str, int]) -> str:
-    have = f"{', '.join(sizes)} {'has' if len(sizes) == 1 else 'together have'} {sum(sizes.values())}"
-    return f"The test of {_who(records)} needs at least {_FEWEST} unseen records; {have}. It has no power."
-
-
 def _who(records: int) -> str:
     return "the forgotten record" if records == 1 else f"the {records} forgotten records"
 
 
 def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: int) -> str:
-    """The verdict in one sentence, with its numbers."""
+    """Return the verdict in one sentence, with its numbers."""
     who = _who(records)
     them = "it" if records == 1 else "them"
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"

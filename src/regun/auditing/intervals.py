@@ -51,12 +51,12 @@ class Resampling:
 
 
 def rng(seed: int, *names: str) -> np.random.Generator:
-    """A generator that depends on the seed and the names only."""
+    """Return a generator that depends on the seed and the names only."""
     return np.random.default_rng(derive(seed, *names))
 
 
 def resample(sizes: Mapping[str, int], resamples: int, seed: int) -> Iterator[dict[str, Weights]]:
-    """Chunks of resampling weights for named sets of examples: {name: (size, columns)}, columns add to `resamples`.
+    """Yield chunks of resampling weights for named sets: {name: (size, columns)}, columns add to `resamples`.
 
     Each column draws `size` examples with replacement. A set's draws depend on the seed, its name and its size only,
     so every number of an audit sees the same resamples.
@@ -69,7 +69,7 @@ def resample(sizes: Mapping[str, int], resamples: int, seed: int) -> Iterator[di
 
 
 def replicate(wanted: Mapping[str, Replicates], sizes: Mapping[str, int], how: Resampling) -> dict[str, FloatArray]:
-    """Each number under the same resamples of the examples, (rows, resamples) by name; empty without resamples."""
+    """Return each number under the same resamples, (rows, resamples) by name; empty without resamples."""
     parts: dict[str, list[FloatArray]] = {name: [] for name in wanted}
     for weights in resample(sizes, how.resamples, how.seed):
         for name, replicates in wanted.items():
@@ -78,14 +78,14 @@ def replicate(wanted: Mapping[str, Replicates], sizes: Mapping[str, int], how: R
 
 
 def bootstrap_contrast(contrast: Contrast, resamples: int, seed: int) -> FloatArray:
-    """AUC, TPR at 1 % and 0.1 % FPR and advantage of every resample, (4, resamples)."""
+    """Return AUC, TPR at 1 % and 0.1 % FPR and advantage of every resample, (4, resamples)."""
     sizes = {"members": len(contrast.members), "nonmembers": len(contrast.nonmembers)}
     drawn = [contrast.statistics(w["members"], w["nonmembers"]) for w in resample(sizes, resamples, seed)]
     return np.concatenate(drawn, axis=1)
 
 
 def bootstrap_mean(values: FloatArray, resamples: int, generator: np.random.Generator) -> FloatArray:
-    """The mean of every resample of `values`; of very many, drawn from the normal that it then follows."""
+    """Return the mean of every resample of `values`; of very many, drawn from the normal that it then follows."""
     n = len(values)
     if n > _MANY:
         return generator.normal(values.mean(), values.std() / math.sqrt(n), size=resamples)
@@ -98,7 +98,7 @@ def bootstrap_mean(values: FloatArray, resamples: int, generator: np.random.Gene
 
 
 def percentile(value: float, draws: FloatArray, level: float = LEVEL, scale: float = 100.0) -> Estimate:
-    """`value` with the central `level` of its resampled values, both times `scale`."""
+    """Return `value` with the central `level` of its resampled values, both times `scale`."""
     if not draws.size:
         return Estimate(scale * value)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
@@ -106,7 +106,7 @@ def percentile(value: float, draws: FloatArray, level: float = LEVEL, scale: flo
 
 
 def share(value: float, size: int, level: float = LEVEL) -> Estimate:
-    """A share of `size` examples in percent, with the exact binomial interval (Clopper-Pearson).
+    """Return a share of `size` examples in percent, with the exact binomial interval (Clopper-Pearson).
 
     >>> round(share(1.0, 3).low)  # three of three leave shares down to 29 % possible
     29
@@ -116,7 +116,7 @@ def share(value: float, size: int, level: float = LEVEL) -> Estimate:
 
 
 def share_above_bar(value: float, draws: FloatArray, size: int, level: float = LEVEL) -> Estimate:
-    """A share of `size` examples beyond a bar that is uncertain too: the percentile interval or the exact, if wider."""
+    """Return a share beyond an uncertain bar, in percent: the percentile interval or the exact, if wider."""
     number, exact = percentile(value, draws, level), share(value, size, level)
     if number.low is None or number.high is None or exact.low is None or exact.high is None:
         return number
@@ -124,7 +124,7 @@ def share_above_bar(value: float, draws: FloatArray, size: int, level: float = L
 
 
 def balanced_share(first: FloatArray, second: FloatArray, level: float = LEVEL) -> Estimate:
-    """The mean of two shares in percent, given as hits (1.0) and misses (0.0) of two sets of examples."""
+    """Return the mean of two shares in percent, given as hits (1.0) and misses (0.0) of two sets of examples."""
 
     def moments(*sets: FloatArray) -> tuple[float, float]:
         each = [_one_more_miss(float(hits.mean()), len(hits)) for hits in sets]
@@ -135,7 +135,7 @@ def balanced_share(first: FloatArray, second: FloatArray, level: float = LEVEL) 
 
 
 def auc_interval(contrast: Contrast, level: float = LEVEL) -> Estimate:
-    """AUC in percent, with an interval that keeps its level however few members or non-members there are.
+    """Return AUC in percent, with an interval that keeps its level however few members or non-members there are.
 
     The low end: add 3/4 of a member that beats nobody and of a non-member that nobody beats, and let the examples have
     any weights, D ~ Dirichlet(1, ..., 1, 3/4) over members and W over non-members. It is the (1 - level)/2 quantile of
@@ -161,24 +161,28 @@ def auc_interval(contrast: Contrast, level: float = LEVEL) -> Estimate:
 
 
 def auc_noise(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> float:
-    """The deviation of the difference of two models' AUCs on the same examples, in percent, over examples (DeLong);
-    both given as the placements of members and of non-members."""
+    """Return the standard deviation, over examples, of the difference of two models' AUCs (DeLong), in percent.
+
+    Both are given as the placements of members and of non-members.
+    """
     return 100.0 * math.sqrt(math.fsum(float((a - b).var()) / len(a) for a, b in zip(one, other, strict=True)))
 
 
 def mean_noise(one: FloatArray, other: FloatArray) -> float:
-    """The same of the difference of two means of one value an example."""
+    """Return the same for the difference of two means of one value per example."""
     return float((one - other).std()) / math.sqrt(len(one))
 
 
 def share_noise(one: FloatArray, other: FloatArray) -> float:
-    """The same of two shares of hits; one example more that they differ on, since that they agree on all these does not
-    mean that they always do."""
+    """Return the same for two shares of hits, with one more example on which they differ.
+
+    That two models agree on all these examples does not mean that they always do.
+    """
     return math.hypot(mean_noise(one, other), 1.0 / len(one))
 
 
 def _weighted_auc(members: FloatArray, nonmembers: FloatArray, ties: int) -> tuple[float, float]:
-    """Mean and variance of sum_ij D_i W_j psi_ij, from the sums of psi over j, over i, and the number of ties.
+    """Return mean and variance of sum_ij D_i W_j psi_ij, from the sums of psi over j, over i, and the number of ties.
 
     E[D_i] = 1 / M and E[D_i D_k] = (1 + [i = k]) / (M (M + 1)) with M = m + 3/4; likewise W.
     """
@@ -189,18 +193,18 @@ def _weighted_auc(members: FloatArray, nonmembers: FloatArray, ties: int) -> tup
 
 
 def _one_more_miss(value: float, size: int) -> tuple[float, float]:
-    """Mean and variance of Beta(hits, size + 1 - hits): what the share may be, had one more example missed."""
+    """Return mean and variance of Beta(hits, size + 1 - hits): what the share may be, had one more example missed."""
     mean = value * size / (size + 1)
     return mean, mean * (1.0 - mean) / (size + 2)
 
 
 def _ends(low: tuple[float, float], high: tuple[float, float], level: float) -> tuple[float, float]:
-    """Both ends in percent, from mean and variance of what is seen from below, and of its complement from above."""
+    """Return both ends in percent, from mean and variance seen from below, and of the complement from above."""
     return 100.0 * _beta_quantile(*low, (1 - level) / 2), 100.0 * (1.0 - _beta_quantile(*high, (1 - level) / 2))
 
 
 def _beta_quantile(mean: float, variance: float, at: float) -> float:
-    """The quantile of the Beta distribution with this mean and variance."""
+    """Return the quantile of the Beta distribution with this mean and variance."""
     if mean <= 0.0:
         return 0.0
     both = mean * (1.0 - mean) / variance - 1.0
@@ -210,7 +214,7 @@ def _beta_quantile(mean: float, variance: float, at: float) -> float:
 def distance(
     value: float, draws: FloatArray, significantly_apart: bool, level: float = LEVEL, *, ceiling: float | None = 1.0
 ) -> Estimate:
-    """The basic interval [2 v - q_high, 2 v - q_low] of a distance, at least 0; its low end is 0 unless `told_apart`.
+    """Return the basic interval [2 v - q_high, 2 v - q_low] of a distance, at least 0.
 
     Resampling adds noise of its own to a largest difference, so percentiles of a distance lie too high; the basic
     interval takes that shift back. Near a true distance of 0 only a test decides: `significantly_apart`.
@@ -225,12 +229,12 @@ def distance(
 
 
 def ks_bar(members: int, nonmembers: int, level: float = LEVEL) -> float:
-    """The two-sample Kolmogorov-Smirnov distance that equal distributions exceed in 1 - level of cases."""
+    """Return the two-sample Kolmogorov-Smirnov distance that equal distributions exceed in 1 - level of cases."""
     return math.sqrt(-math.log((1 - level) / 2) / 2) * math.sqrt(1 / members + 1 / nonmembers)
 
 
 def significantly_apart(ks: float, members: int, nonmembers: int, level: float = LEVEL) -> bool:
-    """Whether the two-sample Kolmogorov-Smirnov test rejects equal distributions."""
+    """Return True if the two-sample Kolmogorov-Smirnov test rejects equal distributions."""
     return ks > ks_bar(members, nonmembers, level)
 
 

@@ -11,7 +11,7 @@ _SIGMA_FLOOR = 1e-6  # shadow models that agree to all digits would divide by ze
 
 
 def offline_lira(phi: FloatArray, out_phi: FloatArray) -> FloatArray:
-    """(phi - mu_out) / sigma for each example: mu_out its mean over the OUT models, sigma pooled over all examples.
+    """Return (phi - mu_out) / sigma: mu_out the mean over the OUT models, sigma pooled over all examples.
 
     phi (n,), out_phi (models, n). The published score is Phi of it, which ranks alike but rounds to 1 and ties.
     With few models a variance for each example is mostly noise, so one is pooled: the mean of their sample variances.
@@ -21,7 +21,7 @@ def offline_lira(phi: FloatArray, out_phi: FloatArray) -> FloatArray:
 
 
 def u_lira(phi: FloatArray, in_phi: FloatArray, out_phi: FloatArray, *, pooled: bool = True) -> FloatArray:
-    """log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out) for each example.
+    """Return log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out) for each example.
 
     IN: shadow runs that trained on the example and then unlearned it with the same algorithm and settings; OUT: shadow
     runs that never saw it. Both are (runs, n), NaN where a run does not belong to that world for that example.
@@ -35,7 +35,7 @@ def u_lira(phi: FloatArray, in_phi: FloatArray, out_phi: FloatArray, *, pooled: 
 
 
 def _world(phi: FloatArray, shadows: FloatArray, name: str, pooled: bool) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of phi for each example in one world."""
+    """Return mean and standard deviation of phi for each example in one world."""
     if shadows.ndim != 2 or shadows.shape[1:] != phi.shape:
         raise AuditError(f"{name} phi has shape {shadows.shape}; give (models, {len(phi)}), a row for each model.")
     there = ~np.isnan(shadows)

@@ -28,12 +28,12 @@ WORDS = {"retain": "retained", "forget": "forgotten", "test": "test", "val": "va
 
 
 def correct(predictions: Predictions) -> FloatArray:
-    """1.0 where the most likely class is the label, else 0.0; (n,)."""
+    """Return 1.0 where the most likely class is the label, else 0.0; (n,)."""
     return (predictions.predicted == predictions.labels).astype(np.float64)
 
 
 def accuracy(predictions: Predictions) -> float:
-    """Top-1 accuracy in percent."""
+    """Return Top-1 accuracy in percent."""
     return 100.0 * float(correct(predictions).mean())
 
 
@@ -58,7 +58,7 @@ def _accuracy_on(split: str) -> Metric:
 
 
 def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
-    """Jensen-Shannon divergence of two models on every example, (n,), in nats, between 0 and log 2.
+    """Return Jensen-Shannon divergence of two models on every example, (n,), in nats, between 0 and log 2.
 
     JSD = 1/2 KL(p || m) + 1/2 KL(q || m) = H(m) - 1/2 H(p) - 1/2 H(q) with m = (p + q) / 2 and 0 log 0 = 0, in fp64:
     rounding leaves 1e-15, which a clip at 0 keeps from turning negative.
@@ -75,7 +75,7 @@ def divergences(ours: Predictions, theirs: Predictions) -> FloatArray:
 
 
 def divergence(ours: Predictions, theirs: Predictions) -> float:
-    """Mean Jensen-Shannon divergence, nats x 100; 0 is equal, 69.31 is nothing in common."""
+    """Return mean Jensen-Shannon divergence, nats x 100; 0 is equal, 69.31 is nothing in common."""
     return 100.0 * float(divergences(ours, theirs).mean())
 
 
@@ -98,34 +98,12 @@ def _divergence_on(split: str) -> Metric:
 
 
 def entropy(predictions: Predictions) -> float:
-    """Mean of -sum_k p_k log p_k over the examples, in nats."""
+    """Return mean of -sum_k p_k log p_k over the examples, in nats."""
     return float(predictions.entropy.mean())
 
 
-def _forget_entropy(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
-    return PerExample(splits["forget"].entropy, of="forget")
-
-
-def _forget_entropy_difference(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
-    return None if retrain is None else PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget")
-
-
-def _entropies() -> Iterator[Metric]:
-    meaning = "mean uncertainty of the outputs on forgotten examples"
-    yield Metric("forget_entropy", "forget entropy", "nats", meaning, measure=_forget_entropy)
-    yield Metric(
-        "forget_entropy_diff",
-        "entropy diff.",
-        "nats",
-        "forget entropy minus Retrain's",
-        "0",
-        measure=_forget_entropy_difference,
-        distance=True,
-    )
-
-
 def _confidence_distances(against: str) -> Iterator[Metric]:
-    """Confidence in the true label on the forget set, set against that on unseen examples."""
+    """Yield the distances between confidence on the forget set and on unseen examples."""
     who = f"confidence in the true label on forgotten and on {WORDS[against]} examples"
 
     def contrast(splits: SplitPredictions) -> Contrast:
@@ -146,7 +124,7 @@ def _confidence_distances(against: str) -> Iterator[Metric]:
 
 
 def _exposure(against: str) -> Metric:
-    """The exposure of retained examples to the loss attack."""
+    """Return the metric of the exposure of retained examples to the loss attack."""
 
     def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
         if not {"retain", against} <= splits.keys():
@@ -166,41 +144,50 @@ def _exposure(against: str) -> Metric:
     )
 
 
-def _left() -> Metric:
-    return Metric(
-        "influence_left",
-        "influence left",
-        "%",
-        "what is left of the influence that forgotten examples had on the model before unlearning, each compared with "
-        "what models that never saw it say of it",
-        "0; forgotten where its upper bound is below 50",
-    )
-
-
-def _gaps() -> Iterator[Metric]:
-    rftp = "mean distance to Retrain over retain, forget and test accuracy and RMIA AUC"
-    tp = "mean distance to Retrain over test accuracy and RMIA AUC"
-    on_val = "with validation in place of test, for tuning"
-    for name, label, meaning, terms in (
-        ("gap_rftp", "Gap RFTP", rftp, ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
-        ("gap_tp", "Gap TP", tp, ("test_acc", "rmia_auc")),
-        ("gap_rfvp", "Gap RFVP", f"Gap RFTP {on_val}", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
-        ("gap_vp", "Gap VP", f"Gap TP {on_val}", ("val_acc", "rmia_auc_val")),
-    ):
-        good = "0; at or below the noise floor is as good as retraining"
-        yield Metric(name, label, "points", meaning, good, terms=terms, distance=True)
+def _gap(letters: str, accuracies: str, terms: tuple[str, ...]) -> Metric:
+    """Return the record of a gap; those with V are for tuning, with validation in place of test."""
+    meaning = f"mean distance to Retrain over {accuracies} and RMIA AUC"
+    good = "0; at or below the noise floor is as good as retraining"
+    return Metric(f"gap_{letters.lower()}", f"Gap {letters}", "points", meaning, good, terms=terms, distance=True)
 
 
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         *map(_accuracy_on, SPLITS),
-        *_entropies(),
+        Metric(
+            "forget_entropy",
+            "forget entropy",
+            "nats",
+            "mean uncertainty of the outputs on forgotten examples",
+            measure=lambda splits, retrain: PerExample(splits["forget"].entropy, of="forget"),
+        ),
+        Metric(
+            "forget_entropy_diff",
+            "entropy diff.",
+            "nats",
+            "forget entropy minus Retrain's",
+            "0",
+            measure=lambda splits, retrain: (
+                PerExample(splits["forget"].entropy - retrain["forget"].entropy, of="forget") if retrain else None
+            ),
+            distance=True,
+        ),
         *map(_divergence_on, SPLITS),
         *(metric for against in UNSEEN for metric in _confidence_distances(against)),
         *map(_exposure, UNSEEN),
-        _left(),
-        *_gaps(),
+        Metric(
+            "influence_left",
+            "influence left",
+            "%",
+            "what is left of the influence that forgotten examples had on the model before unlearning, each compared "
+            "with what models that never saw it say of it",
+            "0; forgotten where its upper bound is below 50",
+        ),
+        _gap("RFTP", "retain, forget and test accuracy", ("retain_acc", "forget_acc", "test_acc", "rmia_auc")),
+        _gap("TP", "test accuracy", ("test_acc", "rmia_auc")),
+        _gap("RFVP", "retain, forget and val accuracy", ("retain_acc", "forget_acc", "val_acc", "rmia_auc_val")),
+        _gap("VP", "val accuracy", ("val_acc", "rmia_auc_val")),
     )
 }
 """The numbers that are not an attack's; those with `terms` are gaps."""
@@ -210,7 +197,7 @@ GAPS: dict[str, tuple[str, ...]] = {name: metric.terms for name, metric in BUILT
 
 
 def resolve_metric(metric: str | Metric | Measure) -> Metric:
-    """The metric of that name, of `file.py:function` or `module:function`, or the caller's own function as one."""
+    """Return the metric of that name, of `file.py:function` or `module:function`, or a function as a metric."""
     if isinstance(metric, str):
         if metric in BUILT_IN:
             return BUILT_IN[metric]
@@ -237,14 +224,14 @@ def own_values(metrics: Iterable[Metric], splits: SplitPredictions) -> dict[str,
 
 
 def differences(ours: Mapping[str, float], retrain: Mapping[str, float], metrics: Sequence[Metric]) -> dict[str, float]:
-    """|difference| to Retrain of every number, which is at distance 0 from itself, and every gap that has its terms."""
+    """Return |difference| to Retrain of every number, and every gap that has its terms."""
     truth = {metric.name: 0.0 for metric in metrics if metric.distance} | dict(retrain)
     shared = {name: abs(value - truth[name]) for name, value in ours.items() if name in truth}
     return shared | {m.name: gap(ours, truth, m.terms) for m in metrics if m.terms and set(m.terms) <= set(shared)}
 
 
 def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Sequence[str]) -> float:
-    """Mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
+    """Return mean of |number - retrain's number| over `terms`; one seed at a time, both models of the same seed."""
     missing = [name for name in terms if name not in numbers or name not in retrain]
     if missing:
         raise AuditError(
@@ -254,7 +241,7 @@ def gap(numbers: Mapping[str, float], retrain: Mapping[str, float], terms: Seque
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (n - 1) over seeds; None in place of the deviation of a single value.
+    """Return mean and sample standard deviation (n - 1) over seeds; None in place of the deviation of a single value.
 
     >>> spread([1.0, 3.0])
     (2.0, 1.4142135623730951)

@@ -48,9 +48,7 @@ class Predictions:
     def __post_init__(self) -> None:
         log_probs = _frozen(np.asarray(self.log_probs, dtype=np.float64))
         labels, indices = _integers(self.labels, "labels"), _integers(self.indices, "indices")
-        _check_shapes(log_probs, labels, indices)
-        _check_labels(labels, log_probs.shape[1])
-        _check_rows(log_probs)
+        _check(log_probs, labels, indices)
         for name, value in (("log_probs", log_probs), ("labels", labels), ("indices", indices)):
             object.__setattr__(self, name, value)
 
@@ -233,7 +231,7 @@ def same_examples(ours: Predictions, theirs: Predictions, who: str) -> None:
 
 
 def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
-    """log sum exp(values) along `axis`; -inf for a sum of zeros."""
+    """Return log sum exp(values) along `axis`; -inf for a sum of zeros."""
     top = np.maximum(values.max(axis=axis, keepdims=True), LOG_FLOOR)
     total: FloatArray = np.exp(values - top).sum(axis=axis)
     with np.errstate(divide="ignore"):
@@ -241,7 +239,7 @@ def log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
 
 
 def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
-    """log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
+    """Return log(1 - p_k), from the sum of the other classes where p_k is large and 1 - p_k would lose its digits."""
     with np.errstate(divide="ignore"):
         complement = np.log1p(-np.minimum(probs, 1.0))
     rows, columns = np.nonzero(probs > 0.5)  # at most one a row
@@ -253,7 +251,7 @@ def _log_complement(log_probs: FloatArray, probs: FloatArray) -> FloatArray:
 
 
 def _log_softmax(block: FloatArray) -> None:
-    """In place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
+    """Take the log-softmax in place: log p = x - max - log(1 + sum of exp(x_k - max) over the other classes).
 
     Leaving the largest term, which is 1, to log1p keeps the digits of log p near 0: confident answers do not tie.
     """
@@ -323,7 +321,8 @@ def _integers(values: npt.ArrayLike, name: str) -> IntArray:
     return _frozen(array.astype(np.int64, copy=False))
 
 
-def _check_shapes(log_probs: FloatArray, labels: IntArray, indices: IntArray) -> None:
+def _check(log_probs: FloatArray, labels: IntArray, indices: IntArray) -> None:
+    """Raise unless shapes fit, labels name classes and every row of probabilities sums to 1."""
     n = len(log_probs) if log_probs.ndim else 0
     fits = log_probs.ndim == 2 and labels.shape == (n,) and indices.shape == (n,)
     if not fits or n < 1 or log_probs.shape[1] < 2:
@@ -331,24 +330,19 @@ def _check_shapes(log_probs: FloatArray, labels: IntArray, indices: IntArray) ->
         raise AuditError(
             f"predictions have shapes {shapes}; give (n, K), (n,), (n,) with n >= 1 examples and K >= 2 classes."
         )
-
-
-def _check_labels(labels: IntArray, classes: int) -> None:
+    classes = log_probs.shape[1]
     outside = (labels < 0) | (labels >= classes)
     if outside.any():
         row = int(outside.argmax())
         raise AuditError(
             f"label {labels[row]} in row {row} is outside 0..{classes - 1}; the model has {classes} outputs."
         )
-
-
-def _check_rows(log_probs: FloatArray) -> None:
     for rows in row_blocks(log_probs):
         with np.errstate(over="ignore"):
             sums = np.exp(log_probs[rows]).sum(axis=1)
-        fits = np.abs(sums - 1.0) <= 1e-3
-        if not fits.all():
-            row = int((~fits).argmax())
+        wrong = ~(np.abs(sums - 1.0) <= 1e-3)
+        if wrong.any():
+            row = int(wrong.argmax())
             _check_bad_logits(log_probs[rows][row : row + 1], rows.start + row)
             raise AuditError(
                 f"the probabilities of row {rows.start + row} sum to {sums[row]:.6g}, not 1; "

@@ -56,7 +56,7 @@ def exposed_list(
     against: str | None = None,
     names: Mapping[int, str] | None = None,
 ) -> list[Exposed]:
-    """The retained examples whose place among unseen ones rose most, the farthest first; none that did not rise."""
+    """Return the retained examples whose rank among unseen ones rose, the farthest first."""
     against = against or next(name for name in UNSEEN if name in predictions)
     retain = predictions["retain"]
     was, now = (percentiles(m["retain"].true_log_prob, m[against].true_log_prob) for m in (before, predictions))
@@ -81,7 +81,7 @@ def risk_list(
     against: str | None = None,
     names: Mapping[int, str] | None = None,
 ) -> list[Risk]:
-    """Forgotten examples, the most member-like first; with `before`, also where they stood on that model.
+    """Return forgotten examples, the most member-like first; with `before`, also their rank on that model.
 
     Without an attack it is RMIA if there are references, else the loss; without `against`, the first unseen split.
     `names` may give a text (a file name, say) for an example's id.
@@ -118,14 +118,14 @@ def risk_list(
 
 
 def percentiles(scores: FloatArray, unseen: FloatArray) -> FloatArray:
-    """100 * (share of `unseen` below each score + half the share equal to it)."""
+    """Return 100 * (share of `unseen` below each score + half the share equal to it)."""
     ranked = np.sort(unseen)
     below, upto = np.searchsorted(ranked, scores, side="left"), np.searchsorted(ranked, scores, side="right")
     return 50.0 * (below + upto).astype(np.float64) / len(ranked)
 
 
 def risk_rows(risks: Sequence[Risk], exposed: Sequence[Exposed] = ()) -> list[dict[str, Any]]:
-    """Forgotten examples, then the retained ones that unlearning exposed, as plain JSON rows of the same columns.
+    """Return forgotten examples, then retained ones that unlearning exposed, as JSON rows of the same columns.
 
     `before` is the place before unlearning, of forgotten examples where it is known.
     """

@@ -41,16 +41,16 @@ class Contrast:
         return cls(m_sorted, n_sorted, m_order, n_order, below, upto)
 
     def statistics(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """AUC, TPR at 1 % and at 0.1 % FPR, and advantage, as rows (4, resamples); without weights one column."""
+        """Return AUC, TPR at 1 % and 0.1 % FPR, and advantage, as rows (4, resamples); without weights one column."""
         drawn = _Drawn(self, members, nonmembers)
         return np.stack([drawn.auc(), *(drawn.tpr(target) for target in FPR_TARGETS), drawn.advantage()])
 
     def auc(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """P(member's score > non-member's) + 1/2 P(equal), for each resample."""
+        """Return P(member's score > non-member's) + 1/2 P(equal), for each resample."""
         return _Drawn(self, members, nonmembers).auc()
 
     def wins(self) -> tuple[FloatArray, FloatArray, int]:
-        """How many non-members each member beats, how many members beat each non-member, and how many pairs tie.
+        """Return how many non-members each member beats, how many members beat each non-member, and the tied pairs.
 
         A tie counts half.
         """
@@ -60,12 +60,12 @@ class Contrast:
         return (self.below + self.upto) / 2.0, beaten_by, int((self.upto - self.below).sum())
 
     def placements(self) -> tuple[FloatArray, FloatArray]:
-        """The share of non-members that each member beats, and of members that beat each non-member, as given."""
+        """Return the share of non-members that each member beats, and of members that beat each non-member."""
         members, nonmembers, _ = self.wins()
         return self._as_given(members / len(nonmembers), nonmembers / len(members))
 
     def scores(self) -> tuple[FloatArray, FloatArray]:
-        """The scores of members and of non-members, as given."""
+        """Return the scores of members and of non-members, as given."""
         return self._as_given(self.members, self.nonmembers)
 
     def _as_given(self, members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -75,11 +75,11 @@ class Contrast:
         return given
 
     def advantage(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """max |F_members - F_nonmembers|, for each resample: the Kolmogorov-Smirnov distance, too."""
+        """Return max |F_members - F_nonmembers|, for each resample: the Kolmogorov-Smirnov distance, too."""
         return _Drawn(self, members, nonmembers).advantage()
 
     def wasserstein(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """The integral of |F_members - F_nonmembers| over the scores, for each resample."""
+        """Return the integral of |F_members - F_nonmembers| over the scores, for each resample."""
         return _Drawn(self, members, nonmembers).wasserstein()
 
 
@@ -111,7 +111,7 @@ class _Drawn:
         return total / (2.0 * self.m * self.n)
 
     def tpr(self, target: float) -> FloatArray:
-        """The largest TPR whose FPR is <= target: the share of members above the first non-member that is too many."""
+        """Return the largest TPR whose FPR is <= target: the share of members above the first non-member too many."""
         allowed = math.floor(target * self.n + 1e-9)
         first_refused = _count_below(self.nonmembers[:-1], self.n - allowed) - 1
         bar = self.contrast.nonmembers[first_refused]
@@ -119,7 +119,7 @@ class _Drawn:
         return 1.0 - self.members[start, np.arange(len(start))] / self.m
 
     def advantage(self) -> FloatArray:
-        """max |TPR - FPR| over all thresholds.
+        """Return max |TPR - FPR| over all thresholds.
 
         Between two members' scores only the non-members' distribution moves, so F_m - F_n is largest at a member's
         score and F_n - F_m just below one. Of members that tie, the last and the first are right and so the largest.
@@ -131,7 +131,7 @@ class _Drawn:
         return np.maximum((after - upto).max(axis=0), (below - before).max(axis=0)) / (self.m * self.n)
 
     def wasserstein(self) -> FloatArray:
-        """Integral of |F_members - F_nonmembers|, summed over the steps between neighbouring scores."""
+        """Return integral of |F_members - F_nonmembers|, summed over the steps between neighbouring scores."""
         points = np.sort(np.concatenate([self.contrast.members, self.contrast.nonmembers]))
         steps = np.diff(points)
         f_members = np.searchsorted(self.contrast.members, points[:-1], side="right")
@@ -148,7 +148,7 @@ class _Drawn:
 
 
 def running_totals(weights: Weights) -> Counts:
-    """0 and the cumulative sums down the rows, (n + 1, resamples).
+    """Return 0 and the cumulative sums down the rows, (n + 1, resamples).
 
     In blocks of about sqrt(n) rows, every step works on long contiguous runs: 3-4 times faster than np.cumsum here.
     """
@@ -166,7 +166,7 @@ def running_totals(weights: Weights) -> Counts:
 
 
 def _count_below(totals: Counts, bar: int) -> IntArray:
-    """How many entries of each column, which never decreases, are below `bar`; by bisection."""
+    """Return how many entries of each column, which never decreases, are below `bar`; by bisection."""
     columns: IntArray = np.arange(totals.shape[1], dtype=np.int64)
     low, high = np.zeros(len(columns), dtype=np.int64), np.full(len(columns), len(totals))
     while (low < high).any():
@@ -177,7 +177,7 @@ def _count_below(totals: Counts, bar: int) -> IntArray:
 
 
 def roc_curve(contrast: Contrast, points: int | None = None) -> tuple[FloatArray, FloatArray]:
-    """FPR and TPR at every distinct threshold, from (0, 0) to (1, 1); at most about `points` of them if given.
+    """Return FPR and TPR at every distinct threshold, from (0, 0) to (1, 1); at most about `points` of them.
 
     Thinning keeps the ends and takes half of the points evenly in FPR, half evenly in log FPR.
     """
@@ -193,7 +193,7 @@ def roc_curve(contrast: Contrast, points: int | None = None) -> tuple[FloatArray
 
 
 def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float:
-    """The score t for which 'score >= t means member' has the largest TPR - FPR; inf if none is above 0."""
+    """Return the score t for which 'score >= t means member' has the largest TPR - FPR; inf if none is above 0."""
     members, nonmembers = np.sort(members), np.sort(nonmembers)
     missed = np.searchsorted(members, members, side="left") / len(members)
     cleared = np.searchsorted(nonmembers, members, side="left") / len(nonmembers)
@@ -204,7 +204,7 @@ def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float:
 def cross_fitted_hits(
     members: FloatArray, nonmembers: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """1.0 where an example is judged rightly by the threshold chosen on the other half of the examples.
+    """Return 1.0 where the threshold chosen on the other half of the examples classifies an example correctly.
 
     Balanced accuracy is the mean of the two means; a threshold picked on the scores it is judged by is too good.
     """

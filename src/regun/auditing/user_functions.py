@@ -12,7 +12,7 @@ from regun.rng import isolated
 
 @contextmanager
 def at_the_border(what: str) -> Generator[None]:
-    """The user's code runs in here: its faults become errors that name it, and what it draws is the same every time."""
+    """Run the user's code inside: its faults become errors that name it, and its draws are the same every time."""
     try:
         with isolated(0):
             yield
@@ -23,7 +23,7 @@ def at_the_border(what: str) -> Generator[None]:
 
 
 def name_of(function: object) -> str:
-    """The function's own name, as numbers carry it."""
+    """Return the function's own name, as numbers carry it."""
     return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
 
@@ -34,5 +34,5 @@ def check_name(name: str, kind: str) -> None:
 
 
 def first_line(function: object) -> str:
-    """The first line of the function's docstring, without its full stop."""
+    """Return the first line of the function's docstring, without its full stop."""
     return (inspect.getdoc(function) or "" if function is not None else "").partition("\n")[0].strip().removesuffix(".")

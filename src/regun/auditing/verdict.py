@@ -48,16 +48,6 @@ VERDICTS: dict[Verdict, VerdictText] = {
 }
 """The verdicts of comparisons, the good one first."""
 
-INFLUENCE_VERDICTS: dict[InfluenceVerdict, str] = {
-    "forgotten": "the model treats the records like unseen ones that are as hard, and at most half of their influence "
-    "is left",
-    "inconclusive": "too little influence, or too few records, to decide",
-    "remembered": "the model is significantly surer of the records than of unseen ones that are as hard",
-    "over-forgotten": "the model is significantly less sure of the records than of unseen ones that are as hard, which "
-    "reveals them as well",
-}
-"""What each verdict on the influence means."""
-
 OUTCOMES: Mapping[Verdict | InfluenceVerdict, Outcome] = {
     "inside": "passed",
     "forgotten": "passed",

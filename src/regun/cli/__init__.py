@@ -1,8 +1,9 @@
-"""The command line: its commands, and what becomes of their errors; imports nothing heavy, so that help is quick."""
+"""The command line: its commands and their errors; imports nothing heavy, so that help is quick."""
 
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from regun.cli.audit import add_audit
 from regun.cli.demo import add_demo
 from regun.cli.forget import add_forget
 from regun.cli.lists import add_lists
+from regun.cli.prepare import add_prepare
 from regun.cli.store import add_store
 from regun.cli.study import add_study
 from regun.cli.terminal import SafeStream, print_error
@@ -29,7 +31,7 @@ from regun.errors import RegunError, SettingsError
 
 COMMANDS = (
     *(add_demo, add_train, add_unlearn, add_tune, add_audit),
-    *(add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
+    *(add_prepare, add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
 )
 """In the order of `regun --help`; each adds its arguments and names the function that runs it."""
 
@@ -63,9 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Generator[None]:
-    """SIGTERM, by which containers and schedulers end a program, is heard as Ctrl-C is: worker processes end too."""
-    deaf = threading.current_thread() is not threading.main_thread()
-    if deaf or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    """Treat SIGTERM, by which containers and schedulers end a program, like Ctrl-C: worker processes end too."""
+    in_thread = threading.current_thread() is not threading.main_thread()
+    if in_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -76,39 +78,33 @@ def _sigterm_as_interrupt() -> Generator[None]:
 
 
 def _run_command(args: argparse.Namespace) -> int:
-    """The command's own exit code, or that of what it raised."""
+    """Return the exit code of the command, or of the error that it raised."""
     module, _, function = args.run.partition(":")
     try:
         with ExitStack() as args.on_exit:  # closes displays before an error is printed
             return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
-    except BaseException as fault:  # sys.exit too: in code of the user's it is no way to succeed
+    except BaseException as fault:  # sys.exit too: in a user's code it is not success
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
-        code, said = _explain(fault)
-        print_error(said)
+        code, text = _explain(fault)
+        print_error(text)
         return code
 
 
 def _explain(fault: BaseException) -> tuple[int, str]:
-    """The exit code of an error, and what to say."""
+    """Return the exit code and the message of an error."""
     if isinstance(fault, SettingsError) and len(fault.problems) > 1:
         listed = (f"  - {problem}" for problem in fault.problems)
         return BAD_INPUT, "\n".join([f"{len(fault.problems)} settings are wrong:", *listed])
     if isinstance(fault, RegunError):
         return BAD_INPUT, str(fault)
     if isinstance(fault, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted; what was finished is kept. Run the same command again to go on."
-    if _out_of_memory(fault):
+        return INTERRUPTED, "interrupted; finished work is stored. Run the same command again to resume."
+    torch_memory = isinstance(fault, RuntimeError) and re.search("allocate memory|out of memory", str(fault))
+    if isinstance(fault, MemoryError) or torch_memory:
         return BAD_INPUT, (
-            "there is not enough memory; what was finished is kept. End other programs, or ask for less at a time "
-            "(fewer examples, workers or references, smaller batches), and run the same command again to go on."
+            "there is not enough memory; finished work is stored. Close other programs, or use fewer examples, workers "
+            "or references or smaller batches, and run the same command again to resume."
         )
-    said = " ".join(f"{type(fault).__name__}: {fault}".split())
-    return CRASHED, f"{said[:1000]} (this should not have happened; --traceback shows where it did)"
-
-
-def _out_of_memory(fault: BaseException) -> bool:
-    """Python's and NumPy's own error, or torch's, which has a type of its own on accelerators only."""
-    if isinstance(fault, MemoryError):
-        return True
-    return isinstance(fault, RuntimeError) and ("allocate memory" in str(fault) or "out of memory" in str(fault))
+    text = " ".join(f"{type(fault).__name__}: {fault}".split())
+    return CRASHED, f"{text[:1000]} (unexpected error; --traceback shows where)"

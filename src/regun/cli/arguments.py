@@ -19,7 +19,7 @@ EXIT_CODES = {
     BAD_INPUT: "bad input, or an environment that you can fix; the message says what to do",
     CRASHED: "an unexpected error; --traceback or REGUN_TRACEBACK=1 shows where",
     INCONCLUSIVE: "a request is inconclusive: the tests had no power; its model was not accepted",
-    INTERRUPTED: "interrupted; what was finished is kept",
+    INTERRUPTED: "interrupted; finished work is stored",
 }
 
 BUDGET = "--budget steps=N|samples=N"
@@ -171,7 +171,7 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
         "--store",
         default=_default_store(),
         metavar="DIR",
-        help="where models and results are kept (or $REGUN_STORE; default ./regun-store)",
+        help="folder of models and results (or $REGUN_STORE; default ./regun-store)",
     )
 
 

@@ -33,8 +33,7 @@ def add_demo(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The study `digits`, with what to do next."""
-
+    """Run the study `digits` and print what to do next."""
     from regun.cli.options import use_threads
     from regun.cli.study_runs import finish, folder_of, open_context, run_study
 

@@ -22,57 +22,62 @@ MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "IN
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
     "accepted inconclusive": (
-        "accepted, inconclusive: request {number} has no evidence; as you chose, its model is the current one"
+        "accepted, inconclusive: request {number} has no evidence; its model is the current one, as you chose"
     ),
-    "rejected": "REJECTED: request {number} failed; its model is kept apart, the one before it stays current",
+    "rejected": "REJECTED: request {number} failed; its model is stored apart, the previous one stays current",
     "inconclusive": (
-        "INCONCLUSIVE: request {number} has no evidence; its model is kept apart, the one before it stays current"
+        "INCONCLUSIVE: request {number} has no evidence; its model is stored apart, the previous one stays current"
     ),
 }
-RETRAIN = "--fallback retrain retrains from scratch without the records, by the project's retrain=..."
-TAKE_IT = "--accept-inconclusive takes the model as it is"
+RETRAIN = "--fallback retrain trains from scratch without the records, by the project's retrain=..."
+ACCEPT = "--accept-inconclusive accepts the model"
 
 
 def add_forget(commands: Commands) -> None:
     parser = command(
         commands,
         "forget",
-        "carry out a deletion request: unlearn, audit, judge, and write a receipt; 1 = rejected, 4 = inconclusive",
+        "execute a deletion request: unlearn, audit, decide, write a receipt; exit code 1: rejected, 4: inconclusive",
         "forget:run",
         "regun forget --project app.py:project --ids ids.csv --out deletions --fallback retrain",
     )
-    parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id a line")
+    parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id per line")
     parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
     add_project(parser)
+    parser.add_argument(
+        "--prepared",
+        metavar="FILE",
+        help="table of regun prepare: nothing but the update is trained; default: the project's",
+    )
     parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or auto")
     parser.add_argument(
         "--accept",
         metavar="RULE",
-        help="what must hold; default: forgotten, and no more accuracy lost than a retrained model might lose",
+        help="conditions; default: forgotten, and no more accuracy lost than a retrained model might lose",
     )
     parser.add_argument(
         "--accept-inconclusive",
         action="store_true",
-        help="take the model although the tests are inconclusive; receipt and ledger record it",
+        help="accept the model although the tests are inconclusive; receipt and ledger record it",
     )
     parser.add_argument(
         "--out-models",
         type=whole(0, 1000),
         metavar="N",
-        help="short trainings without the records to judge by, where there are no retrained models (2); 0: none",
+        help="short trainings without the records, if there are no retrained models (default 2; 0: none)",
     )
     parser.add_argument(
-        "--fallback", metavar="METHOD", help="if it is not accepted, try this instead: retrain[,KEY=VALUE...], say"
+        "--fallback", metavar="METHOD", help="method to try if the first is not accepted, as in retrain[,KEY=VALUE...]"
     )
-    parser.add_argument("--ignore-unknown", action="store_true", help="go on although some ids are unknown")
+    parser.add_argument("--ignore-unknown", action="store_true", help="continue if some ids are unknown")
     parser.add_argument("--check-content", action="store_true", help="also search for overlap by content")
     parser.add_argument("--sign", metavar="FILE", help="sign the receipt with this Ed25519 private key (PEM)")
     for name, help in (
-        ("reason", "why, where the file does not say"),
-        ("requester", "a reference to who request (a ticket, not a name), where the file does not say"),
-        ("received", "the day it was received (2026-11-30), where the file does not say; default: today"),
-        ("due", "the day it is due, where the file does not say; default: a month after it was received"),
+        ("reason", "reason of the request, if the file has none"),
+        ("requester", "reference to the requester (a ticket, not a name), if the file has none"),
+        ("received", "day of receipt (2026-11-30), if the file has none; default: today"),
+        ("due", "due day, if the file has none; default: a month after receipt"),
     ):
         day = "DAY" if name in ("received", "due") else "TEXT"
         parser.add_argument(f"--{name}", type=non_empty, metavar=day, help=help)
@@ -87,15 +92,17 @@ def add_forget(commands: Commands) -> None:
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
-    """Whose model and data; what a stored model settles itself cannot be said."""
+    """Add the model and the data; options that a stored model determines are None."""
     parser.add_argument("--project", metavar="FILE.py:FUNCTION", help="function that returns a regun.Project")
     parser.add_argument("--base", metavar="KEY", help="instead: a model of the store; ids are training indices")
     add_data_dir(parser)
     parser.add_argument("--pipeline", metavar="NAME", help="with --base: input pipeline")
     parser.add_argument("--salt", metavar="FILE", help="ids are written as hashes under this secret (>= 16 bytes)")
-    parser.add_argument("--model", metavar="FILE.py:FUNCTION", help="with --base: your own model code, if it has some")
-    settled = dict.fromkeys(("data", "recipe", "split_seed", "heldout", "val", "stratified"))
-    parser.set_defaults(**settled)
+    parser.add_argument(
+        "--model", metavar="FILE.py:FUNCTION", help="with --base: your model code, if the model has any"
+    )
+    fixed_by_model = dict.fromkeys(("data", "recipe", "split_seed", "heldout", "val", "stratified"))
+    parser.set_defaults(**fixed_by_model)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
     problems.stop_if_any()
     if request is None or options is None or project is None:
         return 2
+    if args.prepared is not None:
+        project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
         plan = prepare(project, request, Path(args.out), options)
         emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, request)
@@ -135,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
-    """The project of --project, or the one a model of the store makes with --base."""
+    """Return the project of --project, or of the stored model of --base."""
     from regun.artifacts.setup import family_of
     from regun.cli.options import find_base, load, open_store, read_device, setup_of
     from regun.deletion import load_project, stored_project
@@ -148,13 +157,12 @@ def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     store = open_store(args)
     base = find_base(args.base, store)
     setup = setup_of(base, args)
-    data, kept = load(setup, display)
-    return stored_project(base, data, kept, store, read_device(args.device), family_of(setup.model.name))
+    data, reserved = load(setup, display)
+    return stored_project(base, data, reserved, store, read_device(args.device), family_of(setup.model.name))
 
 
 def path_of(text: str | None) -> Path | None:
-    """A file that may be left out; an empty name is kept, and refused where it is read: `--sign "$UNSET"` must not pass
-    for no `--sign`."""
+    """Return the path or None; an empty name stays a path, so that `--sign "$UNSET"` is an error where it is read."""
     return None if text is None else Path(text)
 
 
@@ -180,7 +188,7 @@ def _options(args: argparse.Namespace) -> "Options":
 
 
 def _print_plan(plan: "Plan", request: "DeletionRequest", args: argparse.Namespace) -> None:
-    """What is about to happen, before it does; on standard error where the result is JSON."""
+    """Print the plan before it is executed; on standard error if the result is JSON."""
     if not args.quiet:
         print("\n".join(_plan_lines(plan, request)), file=sys.stderr if args.json else sys.stdout, flush=True)
 
@@ -189,22 +197,22 @@ def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
     from regun.deletion.plan import few
 
     matched = plan.matched
-    wanted = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
-    lines = [f"{many(len(request.records), 'line')}: {wanted}"]
-    for some, what in (
+    ids = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
+    lines = [f"{many(len(request.records), 'line')}: {ids}"]
+    for ids, state in (
         (matched.duplicate, "named twice; counted once"),
         (matched.already, "already forgotten by an earlier request; left out"),
         (matched.unknown, "unknown"),
-        *((some, f"in the {name} set, never trained on; taken out of it") for name, some in matched.unseen.items()),
+        *((ids, f"in the {name} set, never trained on; removed from it") for name, ids in matched.unseen.items()),
     ):
-        if some:
-            lines.append(f"  {len(some):,} {what}: {few(some)}")
+        if ids:
+            lines.append(f"  {len(ids):,} {state}: {few(ids)}")
     if request.ignored_columns:
         lines.append(f"  columns not read: {few(request.ignored_columns)}")
     if plan.gone:
         are = "is" if plan.gone == 1 else "are"
         lines.append(f"  {many(plan.gone, 'id')} of earlier requests {are} no longer in the data")
-    return [*lines, f"  judged with {plan.judging}"] if plan.judging else lines
+    return [*lines, f"  audited with {plan.judging}"] if plan.judging else lines
 
 
 def _print_dry(plan: "Plan", request: "DeletionRequest") -> None:
@@ -217,11 +225,11 @@ def _print_dry(plan: "Plan", request: "DeletionRequest") -> None:
     if not len(plan.new):
         print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
     else:
-        kept = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.remaining.items())
+        unseen = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.remaining.items())
         print(
             f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
         )
-        print(f"unseen: {kept}")
+        print(f"unseen: {unseen}")
         print(f"method {', fallback '.join(how.spec.text for how in plan.methods)}")
         print(f"accepted if {plan.rule.text}")
     print("Nothing was written.")
@@ -239,7 +247,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
         "duplicate": list(matched.duplicate),
         "already": list(matched.already),
         "unknown": list(matched.unknown),
-        "never_trained_on": {name: list(some) for name, some in matched.unseen.items()},
+        "never_trained_on": {name: list(ids) for name, ids in matched.unseen.items()},
         "copies": list(plan.copies),
     }
 
@@ -260,7 +268,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
         "acceptance": acceptance,
         "warnings": done.receipt["method"]["attempts"][-1]["warnings"],
         "influence": audit["influence"],
-        "numbers": {scope: found["after"]["numbers"] for scope, found in audit["scopes"].items()},
+        "numbers": {scope: result["after"]["numbers"] for scope, result in audit["scopes"].items()},
         "ledger_hash": done.tip,
     }
 
@@ -268,7 +276,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
 def _print(done: "DeletionResult") -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
-        print("Nothing to do: every id that is known is already forgotten. Nothing was written.")
+        print("Nothing to do: every known id is already forgotten. Nothing was written.")
         return
     scopes = receipt["audit"]["scopes"]
     if scopes:
@@ -291,32 +299,32 @@ def _print(done: "DeletionResult") -> None:
 
 
 def _next_step(done: "DeletionResult", receipt: dict[str, Any]) -> str:
-    """What can be done about a model that was not taken."""
+    """Return what to do about a model that was not accepted."""
     last, copies = receipt["method"]["attempts"][-1], done.plan.all_copies
-    untold = "" if done.status == "rejected" else f"; {TAKE_IT}"
+    accept = "" if done.status == "rejected" else f"; {ACCEPT}"
     if copies and last["from_scratch"]:
-        return f"add the ids of the copies (see the warning) to the request, or take them out of train{untold}"
-    if untold:
-        return f"{RETRAIN}{untold}"
+        return f"add the ids of the copies (see the warning) to the request, or remove them from train{accept}"
+    if accept:
+        return f"{RETRAIN}{accept}"
     if last["from_scratch"]:
         return (
-            "the model was trained anew, so more forgetting is not what it lacks: train it better "
-            "(--method retrain,epochs=...,lr=...), or ask for less by --accept"
+            "the model was retrained from scratch and forgot; train it better (--method retrain,epochs=...,lr=...), "
+            "or set weaker conditions by --accept"
         )
-    lower = "a lower lr (--method NAME,lr=...)" if last["diverged"] else "other settings or another --method"
-    return f"{RETRAIN}; or try {lower}; --accept says what must hold"
+    change = "a lower lr (--method NAME,lr=...)" if last["diverged"] else "other settings or another --method"
+    return f"{RETRAIN}; or try {change}; --accept sets the conditions"
 
 
 def _print_numbers(scope: dict[str, Any]) -> None:
-    """Accuracies and attacks before and after, and how to read them."""
+    """Print accuracies and attacks before and after, and how to read them."""
     from regun.auditing import describe
     from regun.deletion.receipt_text import how_to_read
 
     before, after = scope["before"]["numbers"], scope["after"]["numbers"]
-    shown = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
+    metrics = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
     rows = [
-        [what.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
-        for n, what in shown.items()
+        [metric.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
+        for n, metric in metrics.items()
     ]
     print_table(["%", "before", "after", "95 % interval"], rows)
-    print(how_to_read(list(shown)))
+    print(how_to_read(list(metrics)))

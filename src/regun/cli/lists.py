@@ -1,4 +1,4 @@
-"""`regun data`, `regun models`, `regun recipes`, `regun methods`: what there is, and every setting with its meaning."""
+"""`regun data`, `regun models`, `regun recipes`, `regun methods`: the names, and every setting with its meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_lists(commands: Commands) -> None:
         add_json(command(commands, name, help, f"lists:{name}", f"regun {name}"))
     help = "list the unlearning methods, or one with its settings and ranges"
     parser = command(commands, "methods", help, "lists:methods", "regun methods regun")
-    parser.add_argument("name", nargs="?", help="a method, to see all of it")
+    parser.add_argument("name", nargs="?", help="show one method in full")
     add_json(parser)
 
 
@@ -33,7 +33,7 @@ def data(args: argparse.Namespace) -> int:
     if args.json:
         emit({"data": data_help(), "settings": _settings(DataSettings)})
         return 0
-    print_table(["data set", "what it is"], [[name, text] for name, text in data_help().items()])
+    print_table(["data set", "description"], [[name, text] for name, text in data_help().items()])
     _print_settings(DataSettings)
     return 0
 
@@ -69,14 +69,14 @@ def recipes(args: argparse.Namespace) -> int:
 def methods(args: argparse.Namespace) -> int:
     from regun.methods import get_method, method_names
 
-    found = [get_method(name) for name in ([args.name] if args.name else method_names())]
+    chosen = [get_method(name) for name in ([args.name] if args.name else method_names())]
     if args.json:
-        emit([_method_json(method) for method in found])
+        emit([_method_json(method) for method in chosen])
     elif args.name:
-        _print_method(found[0])
+        _print_method(chosen[0])
     else:
-        rows = [[m.name, m.about.splitlines()[0], _needs(m)] for m in found]
-        print_table(["method", "what it does", "needs"], rows)
+        rows = [[m.name, m.about.splitlines()[0], _needs(m)] for m in chosen]
+        print_table(["method", "description", "needs"], rows)
         print("\nregun methods NAME shows its formula, settings, presets and search ranges.")
     return 0
 
@@ -85,10 +85,18 @@ def _print_method(method: Method) -> None:
     print(method.about, end="\n\n")
     print(f"needs: {_needs(method)}\n")
     _print_settings(method.config)
-    for name, values in method.presets.items():
-        print(f"preset {method.name}@{name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
-    for family, space in method.search.items():
-        print(f"search, {family}: " + (", ".join(f"{k} {_range(r)}" for k, r in space.items()) or "fixed"))
+    presets = [
+        [f"{method.name}@{name}", ", ".join(f"{k}={v}" for k, v in values.items())]
+        for name, values in method.presets.items()
+    ]
+    ranges = [
+        [family, ", ".join(f"{k} {_range(r)}" for k, r in space.items()) or "fixed"]
+        for family, space in method.search.items()
+    ]
+    for head, rows in ((["preset", "settings"], presets), (["search, family", "ranges"], ranges)):
+        if rows:
+            print()
+            print_table(head, rows)
 
 
 def _method_json(method: Method) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from regun.artifacts.setup import (
 from regun.artifacts.trainings import Training, find_retrained, import_model
 from regun.cli.display import Display, open_display
 from regun.data.examples import Data
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.errors import RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
 from regun.inputs import as_device
@@ -36,29 +36,32 @@ from regun.training.recipes import read_recipe
 
 T = TypeVar("T")
 
-MOST_THREADS = 1024
-SETTLED = ("data", "model", "recipe", "split_seed", "heldout", "val", "stratified")
+MAX_THREADS = 1024
+FIXED_BY_MODEL = ("data", "model", "recipe", "split_seed", "heldout", "val", "stratified")
 """Options that a stored model already determines."""
 
 
 class Problems:
-    """Collects problems so that a user sees them all at once."""
+    """Collects problems, to report all of them at once."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
 
     def attempt(self, function: Callable[[], T]) -> T | None:
         try:
             return function()
         except SettingsError as fault:
-            self.found += fault.problems
+            self.texts += fault.problems
         except RegunError as fault:
-            self.found.append(str(fault))
+            self.texts.append(str(fault))
         return None
 
     def stop_if_any(self) -> None:
-        if self.found:
-            raise SettingsError(self.found)
+        if self.texts:
+            raise SettingsError(self.texts)
 
 
 @dataclass(frozen=True)
@@ -106,15 +109,15 @@ def read_setup(args: argparse.Namespace) -> Setup:
     recipe = problems.attempt(lambda: read_recipe(args.recipe or default_recipe(name)))
     data_name = data.name if data else "folder"
     chosen = args.pipeline or default_pipeline(name, data_name)
-    problems.attempt(lambda: pipeline(chosen, data_name))
+    problems.attempt(lambda: get_pipeline(chosen, data_name))
     split = {"heldout": args.heldout, "val": args.val}
-    problems.found += [
+    problems.texts += [
         f"--{part} is {value}; give a number from 0 up to, not including, 1."
         for part, value in split.items()
         if value is not None and not 0 <= value < 1
     ]
-    if data is None or model is None or recipe is None or problems.found:
-        raise SettingsError(problems.found)
+    if data is None or model is None or recipe is None or problems.texts:
+        raise SettingsError(problems.texts)
     fractions = {part: value for part, value in split.items() if value is not None}
     return Setup(
         data=data,
@@ -131,7 +134,7 @@ def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
     """Return the setup of a stored model; --data-dir and --pipeline may differ, and code must be named to run."""
     with reading(artifact):
         of_code = {"model": artifact.inputs["model"]["name"], "data": artifact.info["data_name"]}
-        settled = [name for name in SETTLED if not is_code(of_code.get(name, ""))]
+        settled = [name for name in FIXED_BY_MODEL if not is_code(of_code.get(name, ""))]
         conflicting = sorted(name for name in settled if getattr(args, name) not in (None, False))
         if not conflicting:
             return Setup.of(artifact, data_dir=args.data_dir, pipeline=args.pipeline)
@@ -215,9 +218,7 @@ def retrained_models(
 
 def load(setup: Setup, display: Display) -> tuple[Data, Reserve]:
     """Return the setup's data and the examples set aside, with progress."""
-    loaded = setup.load(display.counter("reading images"))
-    display.close()
-    return loaded
+    return setup.load(display.counter("reading images"))
 
 
 def splits_of(
@@ -232,8 +233,8 @@ def splits_of(
         ranked_by = Training(
             data=data, trained_on=reserved.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed
         )
-    watch = context.display.callbacks()
-    resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=watch)
+    shown = context.display.callbacks()
+    resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=shown)
     return make_splits(data.train.labels, resolved, reserved)
 
 
@@ -245,7 +246,6 @@ def read_device(text: str) -> torch.device:
 
 def use_threads(count: int | None) -> None:
     if count is not None:
-        if not 1 <= count <= MOST_THREADS:
-            limit = "at least 1" if count < 1 else f"at most {MOST_THREADS:,}"
-            raise SettingsError([f"--threads is {count}; give {limit}."])
+        if not 1 <= count <= MAX_THREADS:
+            raise SettingsError([f"--threads is {count}; give a number from 1 to {MAX_THREADS:,}."])
         torch.set_num_threads(count)

@@ -1,37 +1,34 @@
 """`regun study power`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from regun.cli.study_runs import folder_of, open_context, print_failed, run_study, selected_study
 from regun.cli.terminal import emit, print_table
+from regun.experiments.study.collect import collect
+from regun.experiments.study.power import Power, powers, retrained_only
+from regun.experiments.study.results import Results
 from regun.render.numbers import fixed
-
-if TYPE_CHECKING:
-    from regun.experiments.study.power import Power
-    from regun.experiments.study.results import Results
 
 
 def run(args: argparse.Namespace) -> int:
-    """Base, Retrain and references of a study, and whether methods can be told apart by them."""
-
-    from regun.cli.study_runs import folder_of, open_context, run_study, selected_study
-    from regun.experiments.study.collect import collect
-    from regun.experiments.study.power import powers, retrained_only
-
+    """Train base, Retrain and references of a study, and print whether they suffice to compare methods."""
     opened = open_context(args, retrained_only(selected_study(args)))
     summary = run_study(args, opened, folder_of(args, opened))
     results = collect(opened, summary.failed)
-    found = powers(results)
-    emit(_json(results, found, summary.failed)) if args.json else _print(results, found, summary.failed)
+    estimates = powers(results)
+    if args.json:
+        emit(_json(results, estimates, summary.failed))
+    else:
+        _print(results, estimates)
+        print_failed(summary.failed)
     return 1 if summary.failed or results.missing else 0
 
 
-def _json(results: Results, found: Sequence[Power], failed: dict[str, str]) -> dict[str, Any]:
-    rows = [{**asdict(power), "ratio": power.ratio, "meaning": power.meaning} for power in found]
+def _json(results: Results, estimates: Sequence[Power], failed: dict[str, str]) -> dict[str, Any]:
+    rows = [{**asdict(power), "ratio": power.ratio, "meaning": power.meaning} for power in estimates]
     main = {block.main_gap for block in results.blocks}
     return {
         "study": results.name,
@@ -43,13 +40,10 @@ def _json(results: Results, found: Sequence[Power], failed: dict[str, str]) -> d
     }
 
 
-def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> None:
-    from regun.cli.study_runs import print_failed
-
-    head = ["number", "seed", "base to Retrain", "floor mean", "floor largest", "ratio"]
+def _print(results: Results, estimates: Sequence[Power]) -> None:
     for block in results.blocks:
-        mine = [power for power in found if power.forget == block.forget]
-        whole = next((p for p in mine if p.seed is None and p.number == block.main_gap), None)
+        of_block = [power for power in estimates if power.forget == block.forget]
+        whole = next((p for p in of_block if p.seed is None and p.number == block.main_gap), None)
         if whole is None:
             continue
         rows = [
@@ -59,16 +53,10 @@ def _print(results: Results, found: Sequence[Power], failed: dict[str, str]) -> 
                 *(fixed(value) for value in (p.base, p.floor_mean, p.floor_largest)),
                 "" if p.ratio is None else fixed(p.ratio, 1),
             ]
-            for p in mine
+            for p in of_block
         ]
         print(f"forget {block.label}")
-        print_table(head, rows)
-        print(f"{_sentence(whole)}.\n")
-    print_failed(failed)
-
-
-def _sentence(whole: Power) -> str:
-    if whole.ratio is None:
-        return whole.meaning[0].upper() + whole.meaning[1:]
-    far = f"The untouched base is {fixed(whole.ratio, 1)} times as far from Retrain as two retrained models are apart"
-    return f"{far}; {whole.meaning}"
+        print_table(["number", "seed", "base to Retrain", "floor mean", "floor largest", "ratio"], rows)
+        if whole.ratio is not None:
+            print(f"distance of the untouched base / distance between retrained models: {fixed(whole.ratio, 1)}")
+        print(f"{whole.meaning[0].upper()}{whole.meaning[1:]}.\n")

@@ -78,11 +78,12 @@ class StudyProgress:
             self._write(f"{task.label}: {spent}" + (f"; {left}" if left else ""))
 
     def _left(self) -> str:
+        tasks = len(self.plan.tasks) - len(self.ended)
         samples = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.ended)
-        if not self.samples or not samples:
-            return ""
+        if not tasks or not self.samples or not samples:
+            return f"{tasks} tasks left" if tasks else ""
         seconds = samples * (time.monotonic() - self.started) / self.samples
-        return f"{len(self.plan.tasks) - len(self.ended)} tasks left, about {duration(seconds)}"
+        return f"{tasks} tasks left, about {duration(seconds)}"
 
     def _write(self, text: str) -> None:
         write_line(self.bars.console, f"[{len(self.ended)}/{len(self.plan.tasks)}] {text}")

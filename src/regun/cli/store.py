@@ -12,21 +12,19 @@ from regun.render.tables import plain
 
 
 def add_store(commands: Commands) -> None:
-    parser = command(
-        commands, "store", "look into the store, check it, clean it up", "store:list_all", "regun store verify"
-    )
+    parser = command(commands, "store", "list, check and clean up the store", "store:list_all", "regun store verify")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = "list what it holds, a line each; exit code 1 if some of it is damaged"
+    listing = "list the entries; exit code 1 if one is damaged"
     listed = command(actions, "list", listing, "store:list_all", "regun store list --json")
-    manifest = "show what is known of one entry: its manifest"
+    manifest = "print the manifest of one entry"
     shown = command(actions, "show", manifest, "store:show", "regun store show 3f2a")
     shown.add_argument("key", help="the key, or enough of its first digits")
-    verify = "read everything and name what is damaged; exit code 1 if something is"
+    verify = "read all files and list damaged ones; exit code 1 if there are any"
     verified = command(actions, "verify", verify, "store:verify", "regun store verify --store ~/models")
-    add_options(verified, {"--quick": "look at manifests and sizes only, not at every byte"})
+    add_options(verified, {"--quick": "check manifests and sizes only"})
     collect = "remove temporary files and snapshots of finished runs"
     collected = command(actions, "gc", collect, "store:gc", "regun store gc --dry-run")
-    add_options(collected, {"--dry-run": "only say what would be removed"})
+    add_options(collected, {"--dry-run": "only print what would be removed"})
     partial = "also drop snapshots of unfinished runs older than D days"
     add_number(collected, "--partial-days D", number(low=0), None, partial)
     for action in (listed, shown, verified, collected):

@@ -1,25 +1,31 @@
-"""Run a study of the command line with progress, and write its files."""
+"""`regun study list|show|run|table|report`: run a study with progress, and write its files."""
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
+from regun.artifacts import Store
 from regun.cli.options import Problems, read_device, use_threads
 from regun.cli.progress import StudyProgress
-from regun.cli.terminal import write
-from regun.errors import SettingsError
+from regun.cli.terminal import emit, print_table, write
+from regun.errors import RegunError, SettingsError, unknown
 from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings
-from regun.experiments.study import Location, OpenStudy, Results, Study
+from regun.experiments.study import Location, OpenStudy, Results, Study, builtin_names
 from regun.experiments.study.collect import closeup, collect, searches
+from regun.experiments.study.cost import cost_comparisons
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess, Processes
+from regun.experiments.study.paper import paper_numbers
 from regun.experiments.study.parse import check_study, read_study
 from regun.experiments.study.ray_executor import RayExecutor
+from regun.experiments.study.resolved import as_comments, resolved, without_comments
 from regun.experiments.study.scheduler import RunSummary, execute
 from regun.experiments.study.tracking import Tracking, open_trackers
 from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
@@ -32,12 +38,114 @@ SWEEP = "sweep.json"
 """File in a study's folder with the weights that `regun tradeoff` has swept."""
 
 
+def list_studies(args: argparse.Namespace) -> int:
+    """Print the built-in studies."""
+    studies = {name: read_study(name) for name in builtin_names()}
+    if args.json:
+        emit({name: study.to_json() for name, study in studies.items()})
+        return 0
+    rows = [
+        [
+            name,
+            study.title,
+            ", ".join(spec.label for spec in study.requests.values()),
+            str(len(study.seeds)),
+            str(len(study.methods)),
+        ]
+        for name, study in studies.items()
+    ]
+    print_table(["study", "title", "forget", "seeds", "methods"], rows)
+    print("\nTo make your own: regun study show NAME > mine.toml, then regun study run mine.toml")
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print a study's file, followed by its resolved settings as comments."""
+    study = read_study(args.study)
+    if args.json:
+        emit({**study.to_json(), "resolved": resolved(study)})
+        return 0
+    is_file = args.study not in builtin_names()
+    path = (
+        Path(args.study).expanduser()
+        if is_file
+        else resources.files("regun.experiments.study") / "builtin" / f"{args.study}.toml"
+    )
+    print(f"{without_comments(path.read_text()).rstrip()}\n\n{as_comments(study)}", end="")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the missing tasks, then write tables and report; return exit code 1 if the study is incomplete."""
+    opened = open_context(args)
+    out = folder_of(args, opened)
+    return finish(opened, run_study(args, opened, out), out, as_json=args.json)
+
+
+def show_table(args: argparse.Namespace) -> int:
+    """Print the table of the finished tasks."""
+    study = selected_study(args)
+    Store.existing(args.store)
+    paper = paper_numbers(args.as_study or study.name) if args.paper else None
+    results = collect(open_context(args, study), paper=paper)
+    columns = args.columns.split(",") if args.columns else None
+    text = render(results, "json" if args.json else args.format, wide=args.wide, columns=columns, layout=args.layout)
+    if args.file:
+        print(write(Path(args.file), text), file=sys.stderr)
+    else:
+        print(text, end="")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write the report of the finished tasks."""
+    from regun.experiments.report.page import build_report  # brings matplotlib, which no other action needs
+
+    Store.existing(args.store)
+    opened = open_context(args)
+    results, out = collect(opened), folder_of(args, opened)
+    page = build_report(results, *report_parts(opened, results, out))
+    path = write(Path(args.file) if args.file else out / "report.html", page)
+    emit({"report": str(path)}) if args.json else print(path)
+    return 0
+
+
+def draw(args: argparse.Namespace) -> int:
+    """Write a figure of the finished tasks; with several requests, one file for each."""
+    from regun.experiments.report.cost_figure import cost_figure
+    from regun.experiments.report.files import safe_name
+    from regun.experiments.report.tradeoff_figure import tradeoff_figure
+    from regun.render.figure_style import figure_bytes
+
+    kind = args.kind or "cost"
+    if kind not in ("cost", "tradeoff"):
+        raise SettingsError([unknown("kind of figure", kind, ("cost", "tradeoff"))])
+    Store.existing(args.store)
+    results = collect(open_context(args))
+    if kind == "cost":
+        figures = {one.label: cost_figure(one) for one in cost_comparisons(results)}
+    else:
+        figures = {one.label: tradeoff_figure(one) for one in tradeoffs(results)}
+    if not figures:
+        raise RegunError(f"nothing to draw yet; run `regun study run {args.study}` first.")
+    out, paths = Path(args.file), list[str]()
+    for label, figure in figures.items():
+        path = out if len(figures) == 1 else out.with_stem(f"{out.stem}-{safe_name(label)}")
+        paths.append(str(write(path, figure_bytes(figure, out.suffix))))
+    emit({"figures": paths}) if args.json else print("\n".join(paths))
+    return 0
+
+
 def selected_study(args: argparse.Namespace) -> Study:
     """Return the study, or the part of it that --seeds and --forget select."""
     study, problems = read_study(args.study), Problems()
     if args.seeds:
-        picked = problems.attempt(lambda: tuple(_seed(text) for text in args.seeds.split(",")))
-        study = replace(study, seeds=picked or study.seeds, tune_seed=study.tuned_on if study.tune else None)
+        texts = args.seeds.split(",")
+        if not all(text.strip().isdecimal() and len(text) < 10 for text in texts):
+            problems.add(f"--seeds is {args.seeds[:50]!r}; give whole numbers, as in 0,1,2.")
+        else:
+            seeds = tuple(map(int, texts))
+            study = replace(study, seeds=seeds, tune_seed=study.tuned_on if study.tune else None)
     if args.forget:
         texts = split_forget_list(args.forget)
         study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
@@ -112,19 +220,16 @@ def report_parts(
     opened: OpenStudy, results: Results, out: Path
 ) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
     """Return what the report shows besides results: details, trade-offs (of a complete earlier sweep), searches."""
-    closeups = [found for forget in opened.study.forget if (found := closeup(opened, forget)) is not None]
-    found = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
-    return closeups, _swept_before(opened, out) or tradeoffs(results), [one for one in found if one[1]]
-
-
-def _swept_before(opened: OpenStudy, out: Path) -> list[TradeOff]:
-    if not (out / SWEEP).is_file():
-        return []
-    weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
-    study = opened.with_found_settings()
-    swept = opened.variant(sweep(study, weights))
-    done = all(swept.done(task) for task in swept.plan.tasks.values())
-    return tradeoffs(collect(swept), study, weights) if done else []
+    details = [rows for forget in opened.study.forget if (rows := closeup(opened, forget)) is not None]
+    tuned = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
+    curves: list[TradeOff] = []
+    if (out / SWEEP).is_file():
+        weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
+        study = opened.with_found_settings()
+        swept = opened.variant(sweep(study, weights))
+        if all(swept.done(task) for task in swept.plan.tasks.values()):
+            curves = tradeoffs(collect(swept), study, weights)
+    return details, curves or tradeoffs(results), [(label, results) for label, results in tuned if results]
 
 
 def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
@@ -141,9 +246,3 @@ def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
         use_threads(threads)
         return InProcess(opened)
     return Processes(opened, workers, threads, SILENCE_SECONDS)
-
-
-def _seed(text: str) -> int:
-    if not (text.strip().isdecimal() and len(text) < 10):
-        raise SettingsError([f"--seeds holds {text[:20]!r}; give whole numbers, as in 0,1,2."])
-    return int(text)

@@ -15,7 +15,6 @@ from regun.render.numbers import fixed
 from regun.render.tables import csv_of
 
 if TYPE_CHECKING:
-    from regun.experiments.study import OpenStudy, Study
     from regun.experiments.study.tradeoff import TradeOff
 
 
@@ -29,8 +28,7 @@ def add_tradeoff(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The sweep of w and its figure."""
-
+    """Sweep w and draw the figure."""
     from regun.cli.study_runs import SWEEP, folder_of, open_context, run_study, selected_study
     from regun.experiments.report.files import figure_files  # brings matplotlib, which bad arguments need not wait for
     from regun.experiments.study.collect import collect
@@ -40,31 +38,26 @@ def run(args: argparse.Namespace) -> int:
     weights = _weights(args.w) if args.w else WEIGHTS
     before = open_context(args, study)
     if study.tune:
-        study = _frozen(args, before)
+        waiting = [task.label for task in before.plan.tasks.values() if task.kind == "tune" and not before.done(task)]
+        if waiting:
+            raise RegunError(
+                f"{len(waiting)} searches of this study are not done (the first is {waiting[0]}); "
+                f"run `regun study run {args.study}` first."
+            )
+        study = before.with_found_settings()
     swept, out = before.variant(sweep(study, weights)), folder_of(args, before)
     summary = run_study(args, swept, out)
     write(out / SWEEP, json.dumps({"weights": list(weights)}))
     results = collect(swept, summary.failed)
-    found = tradeoffs(results, study, weights)
-    files = figure_files(found) | {"sweep.csv": csv_of(results.rows()).encode()}
+    curves = tradeoffs(results, study, weights)
+    files = figure_files(curves) | {"sweep.csv": csv_of(results.rows()).encode()}
     paths = [write(out / name, content) for name, content in files.items()]
     if args.json:
-        emit({"tradeoffs": [asdict(t) for t in found], "files": [str(p) for p in paths], "failed": summary.failed})
+        emit({"tradeoffs": [asdict(t) for t in curves], "files": [str(p) for p in paths], "failed": summary.failed})
     else:
-        _print(found)
+        _print(curves)
         print("\n" + "\n".join(str(path) for path in paths))
     return 1 if summary.failed else 0
-
-
-def _frozen(args: argparse.Namespace, opened: OpenStudy) -> Study:
-    """The study with its tuned settings, which must have been searched."""
-    waiting = [task.label for task in opened.plan.tasks.values() if task.kind == "tune" and not opened.done(task)]
-    if waiting:
-        raise RegunError(
-            f"{len(waiting)} searches of this study are not over (the first is {waiting[0]}); "
-            f"run `regun study run {args.study}` first."
-        )
-    return opened.with_found_settings()
 
 
 def _weights(text: str) -> tuple[float, ...]:
@@ -74,8 +67,8 @@ def _weights(text: str) -> tuple[float, ...]:
         raise SettingsError([f"--w is {text!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
 
 
-def _print(found: Sequence[TradeOff]) -> None:
-    for one in found:
+def _print(curves: Sequence[TradeOff]) -> None:
+    for one in curves:
         points = [("Retrain", one.retrain), ("Base", one.base)]
         points += [(title, p) for title, curve in one.curves.items() for p in curve]
         points += list(one.fixed.items())

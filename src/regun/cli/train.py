@@ -34,7 +34,7 @@ def add_train(commands: Commands) -> None:
     parser = command(
         commands,
         "train",
-        "train a model on a data set, or find it in the store",
+        "train a model on a data set, or load it from the store",
         "train:run",
         "regun train --data cifar10,limit=5000 --data-dir ~/data --model resnet18,width=16 --recipe resnet18-small",
     )
@@ -107,7 +107,7 @@ def _summary(artifact: Artifact, stored: bool, accuracies: dict[str, float | Non
     return {
         "key": artifact.key,
         "path": str(artifact.path),
-        "found": stored,
+        "in_store": stored,
         "model": artifact.inputs["model"]["name"],
         "data": artifact.info["data_name"],
         **{name: artifact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
@@ -117,7 +117,7 @@ def _summary(artifact: Artifact, stored: bool, accuracies: dict[str, float | Non
 
 def _print(result: dict[str, Any]) -> None:
     cost, epochs = result["cost"], result["epochs"]
-    state = "found in the store" if result["found"] else "trained"
+    state = "in the store" if result["in_store"] else "trained"
     size = f"{many(result['parameters'], 'parameter')}, {many(result['examples'], 'example')}"
     print(f"{result['model']} on {result['data']}: {state}, {size}")
     loss = f", last loss {fixed(epochs[-1]['loss'], 4)}" if epochs else ""

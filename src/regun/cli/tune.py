@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,20 +47,20 @@ def add_tune(commands: Commands) -> None:
         },
         required=True,
     )
-    methods = "methods separated by commas, each NAME[@PRESET][,KEY=VALUE...]; a setting given stays as it is"
+    methods = "methods separated by commas, each NAME[@PRESET][,KEY=VALUE...]; settings in it stay fixed"
     add_options(parser, {"--methods NAMES": f"{methods}; default: all but retrain"})
-    add_number(parser, "--trials N", whole(high=100_000), 20, "settings to try for each (default 20)")
+    add_number(parser, "--trials N", whole(high=100_000), 20, "settings to try per method (default 20)")
     parser.add_argument(
         "--objective",
         default="gap",
         metavar="NAME",
-        help="gap: distance to Retrain on validation, needs retrained models in the store (default); "
-        "reference: forgotten examples look unseen at the least loss of accuracy, needs none",
+        help="gap: distance to Retrain on validation, needs retrained models (default); "
+        "reference: forgotten examples look unseen, with little loss of accuracy; needs none",
     )
     add_options(
         parser,
         {
-            "--pareto": "search the front of forgetting against utility, not one score",
+            "--pareto": "search the Pareto front of forgetting and utility instead of one score",
             "--retrained KEYS": "objective gap: retrained models, separated by commas: first Retrain, then references; "
             "default: those in the store that were trained like the base, on the retain set",
             BUDGET: "the same budget for every iterative method",
@@ -75,7 +75,7 @@ def add_tune(commands: Commands) -> None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method to tune: its text, the settings it starts from, those that were given and stay, where to look."""
+    """A method to tune: its text, the settings it starts from, those that stay fixed, and its search space."""
 
     text: str
     method: Method
@@ -88,9 +88,17 @@ def run(args: argparse.Namespace) -> int:
     from regun.artifacts.setup import family_of
     from regun.cli.options import Problems, read_start
     from regun.experiments.report.search_page import tuning_files
+    from regun.experiments.search import check_objective, need_optuna
 
     problems = Problems()
-    problems.attempt(lambda: _check(args))
+    problems.attempt(lambda: check_objective(args.objective))
+    if args.trials < 1:
+        problems.add(f"--trials is {args.trials}; give at least 1.")
+    if args.objective != "gap" and args.retrained:
+        problems.add(f"--retrained is for the objective gap, not {args.objective}.")
+    if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
+        problems.add(f"--out is {args.out}, a file; give a folder, new or existing.")
+    problems.attempt(need_optuna)
     start = read_start(args, "tune", problems)
     family = family_of(start.setup.model.name if start else "")
     recipe = start.base.inputs.get("recipe") if start and start.base else None
@@ -99,39 +107,36 @@ def run(args: argparse.Namespace) -> int:
     if start is None or candidates is None:
         return BAD_INPUT
     searches = _searches(args, start, candidates)
-    any_search = next(iter(searches.values()))
-    about = _about(args, any_search)
-    start.context.display.note(about)
-    found = {name: _search(args, name, each, start) for name, each in searches.items()}
-    contents = tuning_files(found, args.forget, about) if args.out else {}
+    first = next(iter(searches.values()))
+    summary = _summary(args, first)
+    start.context.display.note(summary)
+    results = {name: _search(args, name, search, start) for name, search in searches.items()}
+    contents = tuning_files(results, args.forget, summary) if args.out else {}
     files = [write(Path(args.out) / name, content) for name, content in contents.items()]
-    emit(_json(args, any_search, about, found, files)) if args.json else _print(found, about, args, files)
+    if args.json:
+        emit(
+            {
+                "summary": summary,
+                "objective": args.objective,
+                "request": args.forget,
+                "base": first.run.base.key,
+                "retrain": first.retrain.key if first.retrain else None,
+                "references": [r.key for r in first.references],
+                "methods": {name: result.to_json() for name, result in results.items()},
+                "files": [str(file) for file in files],
+            }
+        )
+    else:
+        print(f"{summary}\n")
+        _print(args, results, files)
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    """What can be said without the store: the objective, the number of trials, Optuna."""
-
-    from regun.cli.options import Problems
-    from regun.experiments.search import check_objective, need_optuna
-
-    problems = Problems()
-    problems.attempt(lambda: check_objective(args.objective))
-    if args.trials < 1:
-        problems.found.append(f"--trials is {args.trials}; give at least 1.")
-    if args.objective != "gap" and args.retrained:
-        problems.found.append(f"--retrained is for the objective gap, not {args.objective}.")
-    if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
-        problems.found.append(f"--out is {args.out}, a file; name a folder, new or there already.")
-    problems.attempt(need_optuna)
-    problems.stop_if_any()
-
-
 def read_candidates(text: str | None, family: str, recipe: Mapping[str, Any] | None) -> list[Candidate]:
-    """The methods to tune; in `regun,lr=0.1,finetune` a part with `=` belongs to the method before it."""
-
+    """Return the methods to tune; in `regun,lr=0.1,finetune` a part with `=` belongs to the method before it."""
     from regun.cli.options import Problems
-    from regun.methods import method_names
+    from regun.experiments.search import Space
+    from regun.methods import MethodSpec, method_names
 
     texts: list[str] = []
     for part in text.split(",") if text else [name for name in method_names() if name != "retrain"]:
@@ -139,35 +144,31 @@ def read_candidates(text: str | None, family: str, recipe: Mapping[str, Any] | N
             texts[-1] += f",{part}"
         else:
             texts.append(part)
+
+    def read(text: str) -> Candidate:
+        spec = MethodSpec.parse(text)
+        start, fixed = spec.configure(family, recipe), tuple(spec.settings)
+        return Candidate(spec.label, spec.method, start, fixed, Space.of(spec.method, start, family, fixed))
+
     problems = Problems()
-    read = [problems.attempt(lambda t=t: _candidate(t, family, recipe)) for t in texts]
-    found = [candidate for candidate in read if candidate is not None]
-    names = [candidate.text for candidate in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    problems.found += [f"--methods names {name} more than once; name each once." for name in twice]
+    attempts = [problems.attempt(lambda text=text: read(text)) for text in texts]
+    candidates = [candidate for candidate in attempts if candidate is not None]
+    names = [candidate.text for candidate in candidates]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.add(f"--methods names {name} more than once; name each once.")
     problems.stop_if_any()
-    if all(candidate.space.size == 1 for candidate in found):
+    if all(candidate.space.size == 1 for candidate in candidates):
         raise SettingsError(
             [
-                f"{', '.join(names)}: nothing to search for this family of models ({family}), or all of it was given; "
-                f"`regun methods NAME` shows what can be searched."
+                f"{', '.join(names)}: nothing to search for models of the family {family}, or every setting is fixed; "
+                f"`regun methods NAME` shows the search ranges."
             ]
         )
-    return found
+    return candidates
 
 
-def _candidate(text: str, family: str, recipe: Mapping[str, Any] | None) -> Candidate:
-    from regun.experiments.search import Space
-    from regun.methods import MethodSpec
-
-    spec = MethodSpec.parse(text)
-    start, fixed = spec.configure(family, recipe), tuple(spec.settings)
-    return Candidate(spec.label, spec.method, start, fixed, Space.of(spec.method, start, family, fixed))
-
-
-def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candidate]) -> dict[str, Search]:
-    """The search of every method, by its text; nothing has run yet."""
-
+def _searches(args: argparse.Namespace, start: Start, candidates: list[Candidate]) -> dict[str, Search]:
+    """Return the search per method; nothing has run yet."""
     from regun.artifacts.unlearnings import Unlearning
     from regun.cli.options import retrained_models
     from regun.experiments.search import Search
@@ -175,8 +176,8 @@ def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candi
     base, data, splits = start.load(args.base)
     gap, store = args.objective == "gap", start.context.store
     retrain, references = retrained_models(args.retrained, base, splits, store) if gap else (None, ())
-
-    def search_of(candidate: Candidate) -> Search:
+    searches: dict[str, Search] = {}
+    for candidate in candidates:
         run = Unlearning(
             base=base,
             data=start.setup.data_for(candidate.method, data),
@@ -186,7 +187,7 @@ def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candi
             seed=args.seed,
             budget=start.budget,
         )
-        return Search(
+        searches[candidate.text] = Search(
             run=run,
             space=candidate.space,
             objective=args.objective,
@@ -197,67 +198,48 @@ def _searches(args: argparse.Namespace, start: Start, candidates: Sequence[Candi
             references=references,
             fixed=candidate.fixed,
         )
+    return searches
 
-    return {candidate.text: search_of(candidate) for candidate in candidates}
 
-
-def _about(args: argparse.Namespace, order: Search) -> str:
-    """What the search minimises, what it needed for that, and on what it ran."""
-
+def _summary(args: argparse.Namespace, search: Search) -> str:
+    """Return what the searches minimize, the models they need for it, and what they run on."""
     from regun.experiments.search import OBJECTIVES
 
-    what = f"objective {args.objective}: {OBJECTIVES[args.objective].partition(';')[0]}"
-    oracle = "No retrained model is used"
-    if order.retrain is not None:
-        others = ", ".join(r.key[:12] for r in order.references)
-        oracle = f"It needs the oracle: retrained model {order.retrain.key[:12]}, references {others}"
-    spent = f", {args.budget} each" if args.budget else ""
-    trials = f"{args.trials} trials a method{spent}, seed {args.seed}"
-    where = f"Base {order.run.base.key[:12]}, forget {args.forget}, {trials}"
-    return f"{what}. {oracle}. {where}. Test data are not used."
+    models = "No retrained model is used"
+    if search.retrain is not None:
+        references = ", ".join(r.key[:12] for r in search.references)
+        models = f"Retrained model {search.retrain.key[:12]}, references {references}"
+    budget = f", {args.budget} each" if args.budget else ""
+    where = f"Base {search.run.base.key[:12]}, forget {args.forget}, {args.trials} trials per method{budget}"
+    objective = f"objective {args.objective}: {OBJECTIVES[args.objective].partition(';')[0]}"
+    return f"{objective}. {models}. {where}, seed {args.seed}. Test data are not used."
 
 
-def _search(args: argparse.Namespace, name: str, wanted: Search, start: Start) -> SearchResult:
+def _search(args: argparse.Namespace, name: str, plan: Search, start: Start) -> SearchResult:
     from regun.cli.display import open_display
     from regun.experiments.search import search
     from regun.training.job import Callbacks
 
-    display = open_display(args, f"tune {name}")
-    about = {**start.setup.about(), "request": args.forget, "split_digest": wanted.run.splits.digest}
-    watch, tell = Callbacks(on_progress=display.progress), display.trials(wanted.wanted)
-    tuned = search(wanted, start.context.store, start.context.device, about=about, watch=watch, on_trial=tell)
-    note = f"; {tuned.note}" if tuned.note else ""
-    display.note(f"best {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}{note}")
-    return tuned
+    display, context = open_display(args, f"tune {name}"), start.context
+    about = {**start.setup.about(), "request": args.forget, "split_digest": plan.run.splits.digest}
+    callbacks, on_trial = Callbacks(on_progress=display.progress), display.trials(plan.wanted)
+    result = search(plan, context.store, context.device, about=about, watch=callbacks, on_trial=on_trial)
+    note = f"; {result.note}" if result.note else ""
+    display.note(f"best {fixed(result.best_score)}, default {fixed(result.default_score)}{note}")
+    display.close()
+    return result
 
 
-def _json(
-    args: argparse.Namespace, order: Search, about: str, found: Mapping[str, SearchResult], files: list[Path]
-) -> dict[str, Any]:
-
-    return {
-        "about": about,
-        "objective": args.objective,
-        "request": args.forget,
-        "base": order.run.base.key,
-        "retrain": order.retrain.key if order.retrain else None,
-        "references": [r.key for r in order.references],
-        "methods": {name: each.to_json() for name, each in found.items()},
-        "files": [str(f) for f in files],
-    }
-
-
-def _print(found: Mapping[str, SearchResult], about: str, args: argparse.Namespace, files: list[Path]) -> None:
+def _print(args: argparse.Namespace, results: Mapping[str, SearchResult], files: list[Path]) -> None:
     from regun.experiments.report.search_page import HEAD, summary_rows
     from regun.experiments.search import OBJECTIVES
 
-    print(f"{about}\n")
-    print_table(HEAD, summary_rows(found))
+    print_table(HEAD, summary_rows(results))
     print(f"\nScore: {OBJECTIVES[args.objective]}. In points; good is 0.")
-    for name, each in found.items():
-        diverged = sum(1 for t in each.trials if t.diverged)
+    for name, result in results.items():
+        diverged = sum(1 for trial in result.trials if trial.diverged)
         if diverged:
-            print(f"{name}: {diverged} of {len(each.trials)} trials diverged and count as the worst.")
+            print(f"{name}: {diverged} of {len(result.trials)} trials diverged and count as the worst.")
     if files:
         print(f"\nfiles {files[0].parent}: {', '.join(f.name for f in files)}")
         print(

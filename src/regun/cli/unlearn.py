@@ -41,7 +41,7 @@ def add_unlearn(commands: Commands) -> None:
         "unlearn:run",
         "regun unlearn --base 3f2a --forget 0.1 --method regun,w=0.3,lr=0.01",
     )
-    from_file = "a safetensors file (then say --data, --model and the split)"
+    from_file = "a safetensors file (then give --data, --model and the split)"
     add_options(
         parser,
         {
@@ -54,20 +54,20 @@ def add_unlearn(commands: Commands) -> None:
         "--method",
         default="auto",
         metavar="NAME[@PRESET][,KEY=VALUE...]",
-        help="method (see `regun methods`); default auto, which finds its settings",
+        help="method (see `regun methods`); default auto, which chooses its settings",
     )
-    add_options(parser, {"--settings FILE": "settings by `regun tune --out`; those named in --method win over them"})
-    tune = "try N settings and keep the best; needs unseen examples, but no retrained model"
+    add_options(parser, {"--settings FILE": "settings written by `regun tune --out`; those in --method override them"})
+    tune = "try N settings and return the best; needs unseen examples, but no retrained model"
     add_number(parser, "--tune N", whole(high=100_000), None, tune)
     add_options(parser, {BUDGET: "run an iterative method to exactly this budget"})
     parser.add_argument(
         "--keep",
         default="last",
         metavar="last|best[:CRITERION]",
-        help="epoch to keep: last (default), or best by val_accuracy (default), val_loss or unseen_error (errors on "
+        help="epoch to return: last (default), or best by val_accuracy (default), val_loss or unseen_error (errors on "
         "forgotten examples closest to those on unseen ones)",
     )
-    teacher = "a model that never saw the records, for the methods auto and regun,source=given"
+    teacher = "a model trained without the records, for the methods auto and regun,source=given"
     add_options(parser, {"--teacher KEY": teacher})
     add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
     add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})
@@ -87,19 +87,19 @@ def run(args: argparse.Namespace) -> int:
     start = read_start(args, f"unlearn {args.method.partition(',')[0]}", problems)
     family = family_of(start.setup.model.name if start else "")
     recipe = start.base.inputs.get("recipe") if start and start.base else None
-    tuned = problems.attempt(lambda: _from_file(args)) if args.settings else None
+    tuned = problems.attempt(lambda: _read_settings(args)) if args.settings else None
     spec = problems.attempt(lambda: MethodSpec.parse(args.method))
     chosen = problems.attempt(lambda: (spec.method, spec.configure(family, recipe, tuned))) if spec else None
     space = problems.attempt(lambda: _space(args, chosen, family)) if args.tune is not None else None
     keep, _, criterion = args.keep.partition(":")
     if keep not in ("last", "best") or (criterion and keep == "last"):
-        problems.found.append(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
+        problems.add(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
     problems.stop_if_any()
     if start is None or chosen is None:
         return BAD_INPUT
     (method, config), context, setup = chosen, start.context, start.setup
     base, data, splits = start.load(args.base)
-    wanted = Unlearning(
+    run = Unlearning(
         base=base,
         data=setup.data_for(method, data),
         splits=splits,
@@ -113,18 +113,18 @@ def run(args: argparse.Namespace) -> int:
     )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
     with show_notes(context.display):
-        artifact, tuning = _unlearn(args, wanted, space, about, context)
+        artifact, tuning = _unlearn(args, run, space, about, context)
     context.display.close()
     if args.out:
         write_weights(Path(args.out), artifact.tensors("weights"))
-    result = _summary(wanted, artifact, data, context)
+    result = _summary(run, artifact, data, context)
     if tuning is not None:
         result["tuning"] = tuning.to_json()
     emit(result) if args.json else _print(result, setup, tuning, location_options(args))
     return 0
 
 
-def _from_file(args: argparse.Namespace) -> dict[str, Any]:
+def _read_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that a file of `regun tune` holds for this forget set and method."""
 
     from regun.experiments.search.settings_file import read_settings, settings_for
@@ -145,7 +145,7 @@ def _space(args: argparse.Namespace, chosen: tuple[Method, Any] | None, family: 
 
 
 def _unlearn(
-    args: argparse.Namespace, wanted: Unlearning, space: Space | None, about: dict[str, Any], context: RunContext
+    args: argparse.Namespace, run: Unlearning, space: Space | None, about: dict[str, Any], context: RunContext
 ) -> tuple[Artifact, SearchResult | None]:
     """Return the unlearned model and, with --tune, the search that it is the best of."""
 
@@ -153,13 +153,13 @@ def _unlearn(
     from regun.experiments.search import Search, search
     from regun.methods import MethodSpec
 
-    store, device, watch = context.store, context.device, context.display.callbacks()
+    store, device, callbacks = context.store, context.device, context.display.callbacks()
     if space is None:
-        return unlearn_model(wanted, store, device, about=about, watch=watch), None
+        return unlearn_model(run, store, device, about=about, watch=callbacks), None
     fixed = tuple(MethodSpec.parse(args.method).settings)
-    order = Search(run=wanted, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=fixed)
-    on_trial = context.display.trials(order.wanted)
-    result = search(order, store, device, about=about, watch=watch, on_trial=on_trial)
+    plan = Search(run=run, space=space, objective="reference", trials=args.tune, seed=args.seed, fixed=fixed)
+    on_trial = context.display.trials(plan.wanted)
+    result = search(plan, store, device, about=about, watch=callbacks, on_trial=on_trial)
     return store.load("model", str(result.best.model)), result
 
 
@@ -195,8 +195,8 @@ def _print(result: dict[str, Any], setup: Setup, tuning: SearchResult | None, co
     forgotten = many(result["forgotten"], "example")
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {forgotten} forgotten")
     if result["diverged"]:
-        broken = result["diverged"].startswith("the weights")  # the method kept no finite weights
-        print(f"DIVERGED: {result['diverged']}{'' if broken else '; the last finite weights are kept'}")
+        broken = result["diverged"].startswith("the weights")  # there are no finite weights
+        print(f"DIVERGED: {result['diverged']}{'' if broken else '; the last finite weights are stored'}")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
     for name, value in result["notes"].items():

@@ -1,13 +1,16 @@
 """`regun verify`."""
 
+from __future__ import annotations
+
 import argparse
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regun.cli.arguments import Commands, add_machine, command
+from regun.cli.arguments import FAILED, Commands, add_machine, command
 from regun.cli.forget import add_project, path_of, read_project
+from regun.cli.terminal import emit
 from regun.errors import SettingsError
 from regun.render.numbers import many
 from regun.render.tables import plain
@@ -15,14 +18,14 @@ from regun.render.tables import plain
 if TYPE_CHECKING:
     from regun.deletion import Check
 
-WORDS = {True: "ok     ", False: "CHANGED", None: "-      "}
+MARKS = {True: "ok     ", False: "CHANGED", None: "-      "}
 
 
 def add_verify(commands: Commands) -> None:
     parser = command(
         commands,
         "verify",
-        "verify a receipt: its files, the ledger's chain and the signature; 1 = something was changed",
+        "verify a receipt: its files, the ledger's chain and the signature; exit code 1: something was changed",
         "verify:run",
         "regun verify deletions/requests/0001/receipt.json",
     )
@@ -36,19 +39,29 @@ def add_verify(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from regun.cli.options import use_threads
-    from regun.cli.terminal import emit
 
     use_threads(args.threads)
-    found = _folder(args) if os.path.isdir(args.receipt) else _receipt(args)
-    if not args.json:
-        return 1 if _printed(found) else 0
-    checks = {name: [vars(check) for check in some] for name, some in found}
-    passed = all(check["passed"] is not False for some in checks.values() for check in some)
-    emit({"passed": passed, "checks": checks})
-    return 0 if passed else 1
+    groups: dict[str, list[Check]] = {}
+    for name, checks in _folder(args) if os.path.isdir(args.receipt) else _receipt(args):
+        groups[name] = checks
+        if not args.json:
+            print(f"{name}:")
+            for check in checks:  # notes quote the receipt
+                print(plain(f"  {MARKS[check.passed]} {check.name}: {check.note}"))
+    failed = sum(check.passed is False for checks in groups.values() for check in checks)
+    if args.json:
+        emit(
+            {
+                "passed": not failed,
+                "checks": {name: [vars(check) for check in checks] for name, checks in groups.items()},
+            }
+        )
+    else:
+        print(f"{many(failed, 'check')} failed." if failed else "Nothing was changed.")
+    return FAILED if failed else 0
 
 
-def _folder(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
+def _folder(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
     from regun.deletion import verify_folder
 
     if args.project is not None or args.base is not None or args.alone:
@@ -56,31 +69,19 @@ def _folder(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
     return verify_folder(Path(args.receipt), public_key=path_of(args.public_key), expect=args.expect)
 
 
-def _receipt(args: argparse.Namespace) -> "Iterator[tuple[str, list[Check]]]":
+def _receipt(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
     from regun.cli.display import open_display
     from regun.deletion import Check, read_pseudonyms, reaudit_receipt, verify_receipt
 
     path = Path(args.receipt)
     if args.expect is not None:
-        raise SettingsError(["--expect is about a whole ledger; name its folder, not a receipt."])
+        raise SettingsError(["--expect goes with a whole ledger; name its folder, not a receipt."])
     checks = verify_receipt(path, public_key=path_of(args.public_key), alone=args.alone)
     yield path.name, checks
     if args.project is None and args.base is None:
         return
     if any(check.passed is False for check in checks):
-        yield "data", [Check("audit", None, "not repeated: the receipt itself is not intact")]
+        yield "data", [Check("audit", None, "not repeated: the receipt is not intact")]
         return
     project = read_project(args, open_display(args, "verify"))
     yield "data", reaudit_receipt(path, project, read_pseudonyms(path_of(args.salt)))
-
-
-def _printed(found: "Iterable[tuple[str, list[Check]]]") -> int:
-    """How many checks failed; each is shown as it is made."""
-    wrong = 0
-    for name, checks in found:
-        print(f"{name}:")
-        for check in checks:
-            print(plain(f"  {WORDS[check.passed]} {check.name}: {check.note}"))  # some of it is the receipt's own words
-            wrong += check.passed is False
-    print("Nothing was changed." if not wrong else f"{many(wrong, 'check')} failed.")
-    return wrong

@@ -29,38 +29,51 @@ def content_digest(images: Images, labels: Indices, num_classes: int) -> str:
 class ArrayExamples(Examples):
     """`images` (N, H, W, C) uint8 with int64 `labels`; `pipeline` says how a stored image becomes a model input.
 
-    `known_digest` is the content digest if the caller has it; otherwise it is computed when first needed.
+    `precomputed_digest` is the content digest; None computes it when it is first needed.
     """
 
     images: Images
     labels: Indices
     num_classes: int
     pipeline: InputPipeline
-    known_digest: str | None = None
+    precomputed_digest: str | None = None
 
     def __post_init__(self) -> None:
-        _check_images(self.images)
+        images, pipeline = self.images, self.pipeline
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise DataError(
+                f"images are {images.dtype} of shape {images.shape}; give uint8 of shape (N, H, W, C). "
+                "Scale floats in [0, 1] by 255 first; add a channel axis with images[..., None]."
+            )
+        if images.size == 0:
+            raise DataError(f"images have shape {images.shape}; give at least one image.")
         object.__setattr__(self, "labels", checked_labels(self.labels, self.num_classes))
-        if len(self.labels) != len(self.images):
-            raise DataError(f"there are {len(self.labels)} labels for {len(self.images)} images; give one per image.")
-        _check_pipeline(self.pipeline, self.images.shape[3])
+        if len(self.labels) != len(images):
+            raise DataError(f"there are {len(self.labels)} labels for {len(images)} images; give one per image.")
+        if not len(pipeline.mean) == len(pipeline.std) == images.shape[3]:
+            raise DataError(
+                f"pipeline {pipeline.name!r} has {len(pipeline.mean)} means and {len(pipeline.std)} stds, the images "
+                f"have {images.shape[3]} channels; give one of each per channel."
+            )
+        if not all(math.isfinite(s) and s > 0 for s in pipeline.std):
+            raise DataError(f"pipeline {pipeline.name!r} has std {pipeline.std}; each must be above 0.")
 
     @cached_property
     def digest(self) -> str:
-        return self.known_digest or content_digest(self.images, self.labels, self.num_classes)
+        return self.precomputed_digest or content_digest(self.images, self.labels, self.num_classes)
 
     def describe_inputs(self) -> dict[str, Any]:
         return self.pipeline.describe()
 
     def with_pipeline(self, pipeline: InputPipeline) -> "ArrayExamples":
         """Return the same content with another pipeline; a digest that was computed is reused."""
-        known = vars(self).get("digest", self.known_digest)
-        return dataclasses.replace(self, pipeline=pipeline, known_digest=known)
+        computed = vars(self).get("digest", self.precomputed_digest)
+        return dataclasses.replace(self, pipeline=pipeline, precomputed_digest=computed)
 
     def select(self, rows: Indices) -> "ArrayExamples":
         """Return the examples at `rows` as a new set."""
         images = np.asarray(self.images)[rows]
-        return dataclasses.replace(self, images=images, labels=self.labels[rows], known_digest=None)
+        return dataclasses.replace(self, images=images, labels=self.labels[rows], precomputed_digest=None)
 
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
@@ -119,6 +132,7 @@ def _row_constants(
 
 
 def _checked_index(indices: Indices, count: int) -> Indices:
+    """Return a copy of the indices as int64; raise if one is not from 0 to count - 1."""
     array: npt.NDArray[Any] = np.asarray(indices)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise DataError(
@@ -131,23 +145,3 @@ def _checked_index(indices: Indices, count: int) -> Indices:
             f"indices[{position}] is {array[position]}; with {count} examples, 0 to {count - 1} are allowed."
         )
     return array.astype(np.int64)  # a copy: the batch must not change when the caller's array does
-
-
-def _check_images(images: npt.NDArray[Any]) -> None:
-    if images.dtype != np.uint8 or images.ndim != 4:
-        raise DataError(
-            f"images are {images.dtype} of shape {images.shape}; give uint8 of shape (N, H, W, C). "
-            "Scale floats in [0, 1] by 255 first; add a channel axis with images[..., None]."
-        )
-    if images.size == 0:
-        raise DataError(f"images have shape {images.shape}; give at least one image.")
-
-
-def _check_pipeline(pipeline: InputPipeline, channels: int) -> None:
-    if not len(pipeline.mean) == len(pipeline.std) == channels:
-        raise DataError(
-            f"pipeline {pipeline.name!r} has {len(pipeline.mean)} means and {len(pipeline.std)} stds, the images have "
-            f"{channels} channels; give one of each per channel."
-        )
-    if not all(math.isfinite(s) and s > 0 for s in pipeline.std):
-        raise DataError(f"pipeline {pipeline.name!r} has std {pipeline.std}; each must be above 0.")

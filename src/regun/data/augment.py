@@ -1,4 +1,4 @@
-"""Batched image transforms: one call a batch, one random draw a sample, every draw from the generator passed in.
+"""Batched image transforms: one call per batch, one random draw per sample, all from the generator passed in.
 
 Random numbers are drawn on the CPU and never depend on the images, so a sample's result depends on its own pixels, its
 place in the batch and the generator only. Inputs are never changed in place.
@@ -21,39 +21,39 @@ CONTRAST, SATURATION, HUE = 1, 2, 3  # brightness is 0
 
 
 def as_float(images: Tensor) -> Tensor:
-    """Images in [0, 1]: uint8 is divided by 255, floats pass unchanged."""
+    """Return images in [0, 1]: uint8 is divided by 255, floats stay as they are."""
     return images if images.is_floating_point() else images.to(torch.float32).div_(255)
 
 
 def grey(planes: Tensor, out: Tensor | None = None) -> Tensor:
-    """Luminance 0.2989 R + 0.587 G + 0.114 B of float planes (C, N, H, W), C 3 or 1: a new (N, H, W), or `out`."""
+    """Return the luminance (N, H, W), 0.2989 R + 0.587 G + 0.114 B, of float planes (C, N, H, W) with C 3 or 1."""
     if len(planes) not in (1, 3):
         raise DataError(f"colour transforms need 1 or 3 channels, but the images have {len(planes)}.")
-    red, *others = planes.unbind(0)
-    result = torch.mul(red, GREY_WEIGHTS[0] if others else 1.0, out=out)
-    for plane, weight in zip(others, GREY_WEIGHTS[1:], strict=False):
+    red, *rest = planes.unbind(0)
+    result = torch.mul(red, GREY_WEIGHTS[0] if rest else 1.0, out=out)
+    for plane, weight in zip(rest, GREY_WEIGHTS[1:], strict=False):
         result.add_(plane, alpha=weight)
     return result
 
 
 def block_size(images: Tensor) -> int:
-    """How many images to work on at a time: few enough for the cache, enough to be worth the calls."""
+    """Return how many images to process at once: few enough for the cache, enough to be worth the calls."""
     return max(1, BLOCK // (images.shape[2] * images.shape[3]))
 
 
 def is_channels_last(images: Tensor) -> bool:
-    """Whether the channels are innermost in memory."""
+    """Return True if the channels are innermost in memory."""
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
 
-def laid_out(result: Tensor, like: Tensor) -> Tensor:
-    """The result in the memory layout of the images it came from."""
+def match_layout(result: Tensor, like: Tensor) -> Tensor:
+    """Return the result in the memory layout of the images it came from."""
     return result.contiguous(memory_format=torch.channels_last if is_channels_last(like) else torch.contiguous_format)
 
 
 @dataclass(frozen=True)
-class Named:
-    """What every transform shares: its settings are checked when it is made, and described by name."""
+class BaseTransform:
+    """Base of the transforms: checks the settings, and describes them by name."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -64,12 +64,12 @@ class Named:
             raise SettingsError(wrong)
 
     def describe(self) -> dict[str, Any]:
-        """The transform's name and settings as JSON values."""
+        """Return the transform's name and settings as JSON values."""
         return {"transform": type(self).__name__, **to_json(self)}
 
 
 @dataclass(frozen=True)
-class PadCrop(Named):
+class PadCrop(BaseTransform):
     """Pad with zeros on every side, then cut the original size at a random place: offsets uniform in 0..2 padding."""
 
     padding: int = setting(4, "zeros added on every side, in pixels", low=0)
@@ -93,7 +93,7 @@ class PadCrop(Named):
 
 
 @dataclass(frozen=True)
-class Flip(Named):
+class Flip(BaseTransform):
     """Mirror left and right with probability p."""
 
     p: float = setting(0.5, "probability of a flip", low=0, high=1)
@@ -106,8 +106,8 @@ class Flip(Named):
 
 
 @dataclass(frozen=True)
-class ColorJitter(Named):
-    """Random brightness, contrast, saturation and hue, in an order of each sample's own; the result is a float.
+class ColorJitter(BaseTransform):
+    """Change brightness, contrast, saturation and hue at random, in a random order per sample; the result is a float.
 
     Factors f ~ U[max(0, 1 - s), 1 + s] blend x <- clamp(f x + (1 - f) base) with base 0, mean grey or grey;
     the hue, a position on a circle of length 1, moves by U[-hue, hue]. One channel has neither saturation nor hue.
@@ -119,7 +119,7 @@ class ColorJitter(Named):
     hue: float = setting(0.02, "largest hue shift, in turns", low=0, high=0.5)
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The amounts (count, 4), three factors and a hue shift, and the turn (0 to 3) at which each is applied."""
+        """Return amounts (count, 4), three factors and a hue shift, and the turn (0 to 3) at which each is applied."""
         limits = [(max(0.0, 1 - s), 1 + s) for s in (self.brightness, self.contrast, self.saturation)]
         low, high = torch.tensor([*limits, (-self.hue, self.hue)]).unbind(1)
         draws = torch.rand(2, count, 4, generator=generator)
@@ -131,7 +131,7 @@ class ColorJitter(Named):
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
         size = block_size(images)
         with torch.inference_mode():
-            # One plane a channel, and spare ones; made once, for fresh memory costs as much as the arithmetic
+            # One plane per channel, and spare ones; made once, for fresh memory costs as much as the arithmetic
             work = out.new_empty(2 * images.shape[1] + 4, min(size, len(images)), *images.shape[2:])
             for start in range(0, len(images), size):
                 here = slice(start, start + size)
@@ -159,7 +159,7 @@ class ColorJitter(Named):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Named):
+class RandomResizedCrop(BaseTransform):
     """Cut a random box (share of the area in `scale`, width / height in `ratio`) and resize it to size x size.
 
     Ten tries for a box that fits, then the largest centred box within the ratio limits; bilinear with antialiasing.
@@ -170,7 +170,7 @@ class RandomResizedCrop(Named):
     ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "least and largest width / height, log-uniform")
 
     def boxes(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-        """Boxes (count, 4) of top, left, height, width."""
+        """Return boxes (count, 4) of top, left, height, width."""
         across, down = _tries(count, height * width, self.scale, self.ratio, generator)
         fits = (across > 0) & (across <= width) & (down > 0) & (down <= height)
         box = _placed(down, across, fits, height, width, generator)
@@ -183,11 +183,11 @@ class RandomResizedCrop(Named):
         boxes = cast("list[list[int]]", self.boxes(len(images), images.shape[2], images.shape[3], generator).tolist())
         size = (self.size, self.size)
         parts = [_resize(images[i : i + 1, :, t : t + h, x : x + w], size) for i, (t, x, h, w) in enumerate(boxes)]
-        return laid_out(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
+        return match_layout(torch.cat(parts) if parts else images.new_zeros(0, images.shape[1], *size), images)
 
 
 @dataclass(frozen=True)
-class RandomErasing(Named):
+class RandomErasing(BaseTransform):
     """With probability p, replace a random box by standard normal noise; the result is a float.
 
     The box takes a share of the area in `area` and has height / width in `ratio`; after ten misfits nothing is erased.
@@ -198,7 +198,7 @@ class RandomErasing(Named):
     ratio: tuple[float, float] = setting((0.3, 3.3), "least and largest height / width, log-uniform")
 
     def boxes(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-        """Boxes (count, 4) of top, left, height, width; all zeros where nothing is erased."""
+        """Return boxes (count, 4) of top, left, height, width; all zeros where nothing is erased."""
         chosen = torch.rand(count, generator=generator) < self.p
         down, across = _tries(count, height * width, self.area, self.ratio, generator)
         fits = (down < height) & (across < width) & chosen[:, None]
@@ -216,7 +216,7 @@ class RandomErasing(Named):
 
 
 @dataclass(frozen=True)
-class Resize(Named):
+class Resize(BaseTransform):
     """Resize so that the shorter side becomes `shorter` and the other keeps the shape; bilinear with antialiasing."""
 
     shorter: int = setting(256, "length of the shorter side", low=1)
@@ -224,11 +224,11 @@ class Resize(Named):
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         height, width = images.shape[2:]
         least = min(height, width)
-        return laid_out(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
+        return match_layout(_resize(images, (self.shorter * height // least, self.shorter * width // least)), images)
 
 
 @dataclass(frozen=True)
-class CentreCrop(Named):
+class CentreCrop(BaseTransform):
     """Cut size x size from the middle."""
 
     size: int = setting(224, "height and width of the result", low=1)
@@ -238,12 +238,12 @@ class CentreCrop(Named):
         if min(height, width) < self.size:
             raise DataError(f"cannot cut {self.size} x {self.size} from images of {height} x {width}; resize first.")
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        return laid_out(images[:, :, top : top + self.size, left : left + self.size], images)
+        return match_layout(images[:, :, top : top + self.size, left : left + self.size], images)
 
 
 def _blends(amounts: Tensor, turns: Tensor) -> Tensor:
-    """What `_blend` needs for every turn: (4, 3, N, 1, 1); at the turn of the hue it means nothing."""
-    kinds = turns.argsort(1)  # what a sample does at each turn
+    """Return the blends of every turn, (4, 3, N, 1, 1); that at the turn of the hue is not used."""
+    kinds = turns.argsort(1)  # the operation of each sample at each turn
     factors = amounts.gather(1, kinds)
     on_grey, on_mean = (1 - factors) * (kinds == SATURATION), (1 - factors) * (kinds == CONTRAST)
     return torch.stack([factors, on_grey, on_mean]).permute(2, 0, 1)[..., None, None]
@@ -259,7 +259,7 @@ def _blend(planes: Tensor, blends: Tensor, spare: Tensor) -> None:
 
 
 def _shift_hue(planes: Tensor, shift: Tensor, spare: Tensor) -> None:
-    """Turn the hue in place by `shift` turns, at most 1/6 either way: HSV's result without going there.
+    """Shift the hue in place by `shift` turns, at most 1/6 either way, as in HSV but without the conversion.
 
     With M, m, d the largest, least and middle channel, R <- clamp(2 R - d - 6 shift (M - m) sign(G - B), m, M), and G,
     B alike with B - R, R - G. For 2 R - d is where the hue's hexagon would put R without its corners, it moves by
@@ -282,7 +282,7 @@ def _shift_hue(planes: Tensor, shift: Tensor, spare: Tensor) -> None:
 def _tries(
     count: int, area: int, share: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Ten candidate boxes a sample: sides sqrt(A r) and sqrt(A / r), rounded, each (count, 10)."""
+    """Return ten candidate boxes per sample: sides sqrt(A r) and sqrt(A / r), rounded, each (count, 10)."""
     draws = torch.rand(2, count, 10, generator=generator, dtype=torch.float64)
     target = area * (share[0] + (share[1] - share[0]) * draws[0])
     log_ratio = math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * draws[1]
@@ -290,12 +290,12 @@ def _tries(
 
 
 def _placed(down: Tensor, across: Tensor, fits: Tensor, height: int, width: int, generator: torch.Generator) -> Tensor:
-    """The first candidate that fits, at a uniform place: (count, 4) of top, left, height, width."""
+    """Return the first candidate that fits, at a uniform position: (count, 4) of top, left, height, width."""
     first = fits.long().argmax(1, keepdim=True)
     size = torch.cat([down.gather(1, first), across.gather(1, first)], 1)
-    room = torch.tensor([height, width]) - size + 1
+    positions = torch.tensor([height, width]) - size + 1
     draws = torch.rand(len(size), 2, generator=generator, dtype=torch.float64)
-    return torch.cat([(draws * room).long(), size], 1)
+    return torch.cat([(draws * positions).long(), size], 1)
 
 
 def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -305,7 +305,7 @@ def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _take(images: Tensor, rows: Tensor) -> Tensor:
-    """images[rows]; on channels-last images a copy of whole samples too, which index_select alone is not."""
+    """Return images[rows]; channels-last images too are copied by whole samples, which index_select alone does not."""
     if images.is_contiguous():
         return images.index_select(0, rows)
     return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)

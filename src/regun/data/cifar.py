@@ -20,7 +20,7 @@ ROW = 3 * 32 * 32  # one image: 1024 red, 1024 green, 1024 blue
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """Where one of the two data sets keeps what."""
+    """File names and keys of one of the two data sets."""
 
     folder: str
     train: tuple[str, ...]
@@ -48,40 +48,19 @@ CIFAR_FILES = {
 
 
 def load_cifar(root: Path | str, classes: Literal[10, 100], pipeline: InputPipeline) -> Data:
-    """CIFAR-10 or CIFAR-100 from `root`, which is the published folder or its parent.
+    """Return CIFAR-10 or CIFAR-100 from `root`, the published folder or its parent.
 
     Example: `load_cifar(Path("data"), 10, pipeline)` reads `data/cifar-10-batches-py`.
     """
     files = cifar_files(classes)
-    folder = _find_folder(Path(root), files, classes)
-    train = _read_images([folder / name for name in files.train], files.labels_key, classes)
-    test = _read_images([folder / files.test], files.labels_key, classes)
-    return Data(
-        name=f"cifar{classes}",
-        train=ArrayExamples(*train, classes, pipeline),
-        test=ArrayExamples(*test, classes, pipeline),
-        image_size=(3, 32, 32),
-        class_names=_read_names(folder / files.meta, files.names_key, classes),
-    )
-
-
-def cifar_files(classes: int) -> CifarFiles:
-    """The file names of CIFAR-10 (`classes=10`) or CIFAR-100 (`classes=100`)."""
-    if classes not in CIFAR_FILES:
-        raise DataError(f"CIFAR with {classes!r} classes was asked for; there are 10 and 100. Give one of them.")
-    return CIFAR_FILES[classes]
-
-
-def _find_folder(root: Path, files: CifarFiles, classes: int) -> Path:
+    root = Path(root)
     candidates = [root / files.folder, root]
     folder = next((c for c in candidates if any((c / name).is_file() for name in files.required)), None)
     if folder is None:
-        found = (
-            "it does not exist" if not root.exists() else f"it holds {_short(sorted(p.name for p in root.glob('*')))}"
-        )
+        content = f"it holds {_short(sorted(p.name for p in root.glob('*')))}" if root.exists() else "it does not exist"
         raise DataError(
-            f"no CIFAR-{classes} in {root}: {found}. Expected the folder {files.folder} with {_short(files.required)}; "
-            "give that folder or its parent, or download the data set first."
+            f"no CIFAR-{classes} in {root}: {content}. Expected the folder {files.folder} with "
+            f"{_short(files.required)}; give that folder or its parent, or download the data set first."
         )
     missing = [name for name in files.required if not (folder / name).is_file()]
     if missing:
@@ -89,10 +68,32 @@ def _find_folder(root: Path, files: CifarFiles, classes: int) -> Path:
             f"CIFAR-{classes} in {folder} is incomplete: {', '.join(missing)} missing. Expected "
             f"{', '.join(files.required)}; extract the archive again."
         )
-    return folder
+    names = _read_pickle(folder / files.meta, (files.names_key,))[files.names_key]
+    if not isinstance(names, list) or len(cast(list[Any], names)) != classes:
+        raise DataError(
+            f"{folder / files.meta}: {files.names_key!r} is {_kind(names)}; expected a list of {classes} names. "
+            f"{_NOT_PUBLISHED}"
+        )
+    train = _read_images([folder / name for name in files.train], files.labels_key, classes)
+    test = _read_images([folder / files.test], files.labels_key, classes)
+    return Data(
+        name=f"cifar{classes}",
+        train=ArrayExamples(*train, classes, pipeline),
+        test=ArrayExamples(*test, classes, pipeline),
+        image_size=(3, 32, 32),
+        class_names=tuple(_text(name) for name in cast(list[Any], names)),
+    )
+
+
+def cifar_files(classes: int) -> CifarFiles:
+    """Return the file names of CIFAR-10 (`classes=10`) or CIFAR-100 (`classes=100`)."""
+    if classes not in CIFAR_FILES:
+        raise DataError(f"classes is {classes!r}; CIFAR has 10 or 100.")
+    return CIFAR_FILES[classes]
 
 
 def _read_images(paths: list[Path], labels_key: str, classes: int) -> tuple[Images, Indices]:
+    """Return images (N, 32, 32, 3) and labels of several files."""
     # A pickle holds its pixels uncompressed, so the file sizes bound the number of rows; pages beyond the last row
     # are never touched and cost no memory. Only one file's pixels are alive beside the result.
     bound = sum(path.stat().st_size // ROW for path in paths)
@@ -101,7 +102,12 @@ def _read_images(paths: list[Path], labels_key: str, classes: int) -> tuple[Imag
     end = 0
     for path in paths:
         content = _read_pickle(path, ("data", labels_key))
-        rows = _rows(path, content["data"])
+        rows = content["data"].array if isinstance(content["data"], _StoredArray) else None
+        if rows is None or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != ROW:
+            raise DataError(
+                f"{path}: 'data' is {_kind(content['data'])}; expected a uint8 array of shape (images, {ROW}). "
+                f"{_NOT_PUBLISHED}"
+            )
         labels.append(_labels(path, content[labels_key], labels_key, len(rows), classes))
         for channel, plane in enumerate(np.split(rows, 3, axis=1)):
             images[end : end + len(rows), :, :, channel] = plane.reshape(-1, 32, 32)
@@ -109,32 +115,19 @@ def _read_images(paths: list[Path], labels_key: str, classes: int) -> tuple[Imag
     return images[:end], np.concatenate(labels)
 
 
-def _read_names(path: Path, key: str, classes: int) -> tuple[str, ...]:
-    names = _read_pickle(path, (key,))[key]
-    if not isinstance(names, list) or len(cast(list[Any], names)) != classes:
-        raise DataError(f"{path}: {key!r} is {_kind(names)}; expected a list of {classes} names. {_AGAIN}")
-    return tuple(_text(name) for name in cast(list[Any], names))
-
-
-def _rows(path: Path, data: Any) -> Images:
-    array = data.array if isinstance(data, _StoredArray) else None
-    if array is None or array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != ROW:
-        raise DataError(f"{path}: 'data' is {_kind(data)}; expected a uint8 array of shape (images, {ROW}). {_AGAIN}")
-    return array
-
-
 def _labels(path: Path, stored: Any, key: str, count: int, classes: int) -> Indices:
     listed: Any = stored
     if isinstance(stored, _StoredArray) and stored.array is not None:
         listed = stored.array.tolist()
-    if not isinstance(listed, list) or len(given := cast(list[Any], listed)) != count:
-        raise DataError(f"{path}: {key!r} is {_kind(stored)}; expected a list of {count} labels, one a row. {_AGAIN}")
-    for position, label in enumerate(given):
+    if not isinstance(listed, list) or len(values := cast(list[Any], listed)) != count:
+        raise DataError(f"{path}: {key!r} is {_kind(stored)}; expected a list of {count} labels. {_NOT_PUBLISHED}")
+    for position, label in enumerate(values):
         if not isinstance(label, int) or not 0 <= label < classes:
             raise DataError(
-                f"{path}: {key!r}[{position}] is {label!r}; expected a whole number from 0 to {classes - 1}. {_AGAIN}"
+                f"{path}: {key!r}[{position}] is {label!r}; expected a whole number from 0 to {classes - 1}. "
+                f"{_NOT_PUBLISHED}"
             )
-    return np.array(given, dtype=np.int64)
+    return np.array(values, dtype=np.int64)
 
 
 # ------------------------------------------------------------------------------------------------ reading pickles
@@ -142,7 +135,7 @@ def _labels(path: Path, stored: Any, key: str, count: int, classes: int) -> Indi
 # function of numpy or of Python ever sees the file's arguments. Each is a class with a `__setstate__`, so that the
 # BUILD instruction cannot set attributes on the class itself either.
 
-_AGAIN = "The file is not the published one: extract the archive again."
+_NOT_PUBLISHED = "The file is not the published one: extract the archive again."
 _INTEGERS = re.compile(r"[|<>=]?[biu][1248]")
 
 
@@ -212,7 +205,7 @@ _ADMITTED: dict[tuple[str, str], type] = {
 
 
 class _ForbiddenGlobal(DataError):
-    """The file asks for something that is neither an array nor a plain container."""
+    """The file names a class or function that is neither an array nor a plain container."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -228,7 +221,7 @@ def _read_pickle(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
             content = _Unpickler(file, encoding="bytes").load()
     except _ForbiddenGlobal as fault:
         raise DataError(
-            f"{path} asks to load {fault}, which could run code; nothing was run. Expected numpy arrays and plain "
+            f"{path} names {fault}, which could run code; nothing was run. Expected numpy arrays and plain "
             "containers only: do not trust this file, download the publisher's."
         ) from None
     except OSError as fault:
@@ -242,8 +235,8 @@ def _read_pickle(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     named = {_text(k): v for k, v in cast(dict[Any, Any], content).items()} if isinstance(content, dict) else {}
     missing = [key for key in keys if key not in named]
     if missing:
-        found = _short(sorted(named)) if isinstance(content, dict) else _kind(content)
-        raise DataError(f"{path}: found {found}; expected the keys {', '.join(keys)}. {_AGAIN}")
+        content_text = _short(sorted(named)) if isinstance(content, dict) else _kind(content)
+        raise DataError(f"{path} holds {content_text}; expected the keys {', '.join(keys)}. {_NOT_PUBLISHED}")
     return named
 
 

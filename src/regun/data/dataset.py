@@ -1,4 +1,4 @@
-"""A user's `torch.utils.data.Dataset` as Examples."""
+"""`DatasetExamples`: a user's `torch.utils.data.Dataset` as Examples."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
-from regun.data.examples import Batch, Examples, by_position, checked_labels, code_of, in_order, named, placed
+from regun.data.examples import Batch, Examples, batch_plan, by_position, checked_labels, code_of, named, to_device
 from regun.errors import DataError
 from regun.rng import derive, isolated
 from regun.types import Device, Indices, Inputs
@@ -23,8 +23,9 @@ LABEL_KEYS = ("labels", "label", "y", "target")
 class DatasetExamples(Examples):
     """Items `(x, y)`, `(a, b, ..., y)` or mappings with a label.
 
-    `evaluation` is the same data with the user's test-time transforms. The global random generators are seeded for each
-    item by its place in the plan: augmentation is reproducible, and batches do not depend on the number of workers.
+    `evaluation` is the same data with the user's test-time transforms; `item_labels` are the labels, if the dataset
+    does not list them. The global random generators are seeded for each item by its position in the plan, so that
+    augmentation is reproducible and does not depend on the number of workers.
     """
 
     dataset: Dataset[Any]
@@ -32,7 +33,7 @@ class DatasetExamples(Examples):
     evaluation: Dataset[Any] | None = None
     collate: Callable[[list[Any]], Any] = default_collate  # pyright: ignore[reportUnknownVariableType]
     workers: int = 0
-    known_labels: Sequence[int] | Indices | None = field(default=None, repr=False)
+    item_labels: Sequence[int] | Indices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         sizes = [len(cast(Sized, d)) for d in (self.dataset, self.evaluation) if d is not None]
@@ -43,16 +44,16 @@ class DatasetExamples(Examples):
 
     @cached_property
     def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The labels that the dataset lists, or else those of its items."""
+        """Labels that the dataset lists, or else those of its items."""
         return self.labels_at(np.arange(len(self)))
 
     def labels_at(self, indices: Indices) -> Indices:
         """Return labels; an item is read for its label at most once, and only if the dataset does not list it."""
-        if self.stated_labels is not None:
-            return self.stated_labels[indices]
+        if self.listed_labels is not None:
+            return self.listed_labels[indices]
         unread = np.unique(indices[self._read_labels[indices] < 0])
-        for _ in self.stream([unread[part] for part in in_order(len(unread))] if len(unread) else []):
-            pass  # every batch leaves its labels behind
+        for _ in self.stream([unread[part] for part in batch_plan(len(unread))] if len(unread) else []):
+            pass  # `_batch` stores the labels of every batch
         return self._read_labels[indices]
 
     def __len__(self) -> int:
@@ -60,13 +61,13 @@ class DatasetExamples(Examples):
 
     @cached_property
     def _read_labels(self) -> Indices:
-        """The labels of the items that were read so far, -1 for other items."""
+        """Labels of the items that were read so far, -1 for other items."""
         return np.full(len(self), -1, dtype=np.int64)
 
     @cached_property
-    def stated_labels(self) -> Indices | None:
-        """`known_labels`, or the `targets` or `labels` of the dataset or of the dataset behind a Subset."""
-        listed = self.known_labels if self.known_labels is not None else _listed_labels(self.dataset)
+    def listed_labels(self) -> Indices | None:
+        """`item_labels`, or the `targets` or `labels` of the dataset or of the dataset behind a Subset."""
+        listed = self.item_labels if self.item_labels is not None else _dataset_labels(self.dataset)
         if listed is None:
             return None
         labels = checked_labels(listed, self.num_classes)
@@ -87,7 +88,7 @@ class DatasetExamples(Examples):
     ) -> Batch:
         seed = generator.initial_seed() if generator is not None else 0
         view = _Seeded(self._view(augment))
-        items = [view[derive(seed, place), int(i)] for place, i in enumerate(indices)]
+        items = [view[derive(seed, position), int(i)] for position, i in enumerate(indices)]
         return self._batch(_Collate(self.collate)(items), indices, device)
 
     def stream(
@@ -95,7 +96,7 @@ class DatasetExamples(Examples):
     ) -> Iterator[Batch]:
         """Yield the planned batches from a DataLoader, whose workers read ahead."""
         keys = [
-            [(derive(batch_seed, place), int(i)) for place, i in enumerate(indices)]
+            [(derive(batch_seed, position), int(i)) for position, i in enumerate(indices)]
             for batch_seed, indices in ((derive(seed, n), indices) for n, indices in enumerate(plan, start=first))
         ]
         loader: DataLoader[Any] = DataLoader(
@@ -112,14 +113,26 @@ class DatasetExamples(Examples):
         return self.dataset if augment or self.evaluation is None else self.evaluation
 
     def _batch(self, collated: Any, indices: Indices, device: Device) -> Batch:
+        """Return a collated batch with its labels checked; raise if an input is not finite or not one row per item."""
         if isinstance(collated, _Failure):
-            raise collated.error()
+            error = DataError(collated.text)
+            error.add_note(collated.trace)
+            raise error
         x, y = _parts(collated)
-        labels = _checked_labels(y, indices, self.stated_labels, self.num_classes)
+        labels = _checked_labels(y, indices, self.listed_labels, self.num_classes)
         self._read_labels[indices] = labels.numpy()
         for name, part in named(x).items():
-            _check_input(name, part, indices)
-        return Batch(placed(x, device), labels.to(device), torch.from_numpy(indices))
+            if not isinstance(part, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DataError(f"input {name!r} of a batch is a {type(part).__name__}; give tensors only.")
+            if part.shape[:1] != (len(indices),):
+                raise DataError(
+                    f"input {name!r} has shape {tuple(part.shape)} for {len(indices)} items; give one row per item."
+                )
+            finite = torch.isfinite(part).reshape(len(indices), -1).all(1)
+            if not bool(finite.all()):
+                item = indices[int((~finite).nonzero()[0])]
+                raise DataError(f"input {name!r} holds NaN or infinity in item {item}; clean the data.")
+        return Batch(to_device(x, device), labels.to(device), torch.from_numpy(indices))
 
 
 @dataclass(frozen=True)
@@ -128,11 +141,6 @@ class _Failure:
 
     text: str
     trace: str
-
-    def error(self) -> DataError:
-        error = DataError(self.text)
-        error.add_note(self.trace)
-        return error
 
 
 class _Seeded(Dataset[Any]):
@@ -168,14 +176,15 @@ class _Collate:
             return _Failure(f"{text} pass a collate function.", traceback.format_exc())
 
 
-def _listed_labels(dataset: Any) -> Sequence[int] | Indices | None:
+def _dataset_labels(dataset: Any) -> Sequence[int] | Indices | None:
+    """Return `targets` or `labels` of a dataset, or of the one behind a Subset; None if it has neither."""
     for name in ("targets", "labels"):
         if getattr(dataset, name, None) is not None:
             return getattr(dataset, name)
     if not isinstance(dataset, Subset):
         return None
     subset = cast("Subset[Any]", dataset)
-    whole = _listed_labels(subset.dataset)
+    whole = _dataset_labels(subset.dataset)
     if whole is None or len(whole) != len(cast(Sized, subset.dataset)):
         return None
     return np.asarray(whole)[np.asarray(subset.indices, dtype=np.int64)]
@@ -203,7 +212,7 @@ def _parts(collated: Any) -> tuple[Inputs, Any]:
     )
 
 
-def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: int) -> Tensor:
+def _checked_labels(y: Any, indices: Indices, listed: Indices | None, classes: int) -> Tensor:
     """Return the labels of a batch; raise unless each is an integer below `classes` and as the dataset lists it."""
     try:
         raw = torch.as_tensor(y)
@@ -217,29 +226,16 @@ def _checked_labels(y: Any, indices: Indices, stated: Indices | None, classes: i
         )
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):
-        place = int(wrong[0])
+        item, label = indices[int(wrong[0])], int(labels[int(wrong[0])])
         raise DataError(
-            f"item {indices[place]} has the label {int(labels[place])}; with {classes} classes, 0 to {classes - 1} are "
-            f"allowed: check num_classes, or renumber the labels from 0. (The label is the last part of an item.)"
+            f"item {item} has the label {label}; with {classes} classes, 0 to {classes - 1} are allowed: check "
+            f"num_classes, or renumber the labels from 0. (The label is the last part of an item.)"
         )
-    if stated is not None and not np.array_equal(labels.numpy(), stated[indices]):
-        place = int(np.flatnonzero(labels.numpy() != stated[indices])[0])
+    if listed is not None and not np.array_equal(labels.numpy(), listed[indices]):
+        position = int(np.flatnonzero(labels.numpy() != listed[indices])[0])
+        item, label = indices[position], int(labels[position])
         raise DataError(
-            f"item {indices[place]} has the label {int(labels[place])}, but the dataset lists "
-            f"{stated[indices[place]]}; pass the labels of the items as known_labels."
+            f"item {item} has the label {label}, but the dataset lists {listed[item]}; pass the labels of the items "
+            f"as item_labels."
         )
     return labels
-
-
-def _check_input(name: str, part: Any, indices: Indices) -> None:
-    """Raise unless `part` is a tensor with one finite row for each item."""
-    if not isinstance(part, Tensor):
-        raise DataError(f"input {name!r} of a batch is a {type(part).__name__}; give tensors only.")
-    if part.shape[:1] != (len(indices),):
-        raise DataError(
-            f"input {name!r} has shape {tuple(part.shape)} for {len(indices)} items; give one row per item."
-        )
-    finite = torch.isfinite(part).reshape(len(indices), -1).all(1)
-    if not bool(finite.all()):
-        item = indices[int((~finite).nonzero()[0])]
-        raise DataError(f"input {name!r} holds NaN or infinity in item {item}; clean the data.")

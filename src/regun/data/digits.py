@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, made hard enough to be memorised."""
+"""scikit-learn's handwritten digits with noise, so that a model must memorize them."""
 
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ TEST = 360
 
 
 def load_digits(pipeline: InputPipeline) -> Data:
-    """1,797 real 8x8 digits, each with its own fixed Gaussian noise of 0.3 of the pixel range; 360 are for testing.
+    """Return 1,797 real 8x8 digits, each with fixed Gaussian noise of 0.3 of the pixel range; 360 are for testing.
 
     The noise makes a model that fits its training images remember them one by one, so that there is something to
     forget. Stored values cover -1 to 2 of the original range, so that the noise is not clipped.
     """
-    import sklearn.datasets  # over a second, for which no other data set should wait
+    import sklearn.datasets  # takes over a second, which other data sets need not wait for
 
     pixels, target = cast("tuple[Any, Any]", sklearn.datasets.load_digits(return_X_y=True))
     clean = np.asarray(pixels, dtype=np.float64).reshape(-1, 8, 8) / 16

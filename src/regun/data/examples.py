@@ -18,7 +18,7 @@ from regun.plugins import source_digest
 from regun.types import Device, Indices, Inputs
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with what is done and with the total, 0 if that is not known: bytes of a download, images decoded."""
+"""Called with the amount done and the total, or 0 without one: bytes of a download, images decoded."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class InputPipeline:
-    """How stored uint8 images become model inputs: train transforms or eval transforms, then (x - mean) / std."""
+    """Turns stored uint8 images into model inputs: train or evaluation transforms, then (x - mean) / std."""
 
     name: str
     mean: tuple[float, ...]
@@ -56,7 +56,7 @@ class InputPipeline:
     evaluation: tuple[Transform, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """Return all that decides a model input, as JSON for the content key, with digests of the code behind it."""
+        """Return what decides a model input, as JSON for the content key, with digests of the code."""
         return {
             "mean": list(self.mean),
             "std": list(self.std),
@@ -67,7 +67,7 @@ class InputPipeline:
 
 
 class Examples(ABC):
-    """Labelled examples that can be fetched by index; all randomness comes from the generator that is passed in.
+    """Labelled examples that can be fetched by index; all randomness comes from the generator passed in.
 
     A subclass defines `labels`, `num_classes` and `fetch`; the rest follows from them.
     """
@@ -80,7 +80,7 @@ class Examples(ABC):
         return len(self.labels)
 
     def labels_at(self, indices: Indices) -> Indices:
-        """Return the labels of these examples; a set that must read examples for them reads no others."""
+        """Return the labels of these examples; a set that must read examples for them reads only these."""
         return self.labels[indices]
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Examples(ABC):
             hashing.digest(
                 {name: hashing.digest(t.detach().contiguous().numpy()) for name, t in named(batch.x).items()}
             )
-            for batch in self.stream(in_order(len(self)))
+            for batch in self.stream(batch_plan(len(self)))
         ]
         return hashing.digest([*inputs, hashing.digest(self.labels)])
 
@@ -158,12 +158,12 @@ def checked_labels(labels: npt.ArrayLike, num_classes: int) -> Indices:
 
 
 def code_of(kind: type) -> str:
-    """Return the digest of the code that defines a class: regun's with all it imports, others by their file."""
+    """Return the digest of the code of a class: with all it imports if it is regun's, else of its file."""
     builtin = kind.__module__.partition(".")[0] == "regun"
     return code_digest(kind.__module__) if builtin else source_digest(kind, kind.__qualname__)
 
 
-def in_order(count: int, size: int = 256) -> list[Indices]:
+def batch_plan(count: int, size: int = 256) -> list[Indices]:
     """Return a plan of batches that goes once through `count` examples."""
     return np.split(np.arange(count, dtype=np.int64), range(size, count, size))
 
@@ -175,10 +175,10 @@ def named(x: Inputs) -> Mapping[str, Tensor]:
 
 def by_position(parts: Sequence[Tensor]) -> Mapping[str, Tensor]:
     """Return inputs that a model takes by position as a mapping with the names 0, 1, ..."""
-    return {str(place): part for place, part in enumerate(parts)}
+    return {str(position): part for position, part in enumerate(parts)}
 
 
-def placed(x: Inputs, device: Device) -> Inputs:
+def to_device(x: Inputs, device: Device) -> Inputs:
     """Return inputs on the device, image batches in the memory layout that convolutions prefer."""
     if isinstance(x, Tensor):
         return channels_last(x.to(device))
@@ -190,7 +190,7 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-def renumbered(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
+def with_indices(batches: Iterator[Batch], plan: Sequence[Indices]) -> Iterator[Batch]:
     """Yield batches of another set with the indices of this plan."""
     for indices, batch in zip(plan, batches, strict=True):
         yield Batch(batch.x, batch.y, torch.from_numpy(indices))

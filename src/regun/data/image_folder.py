@@ -22,12 +22,12 @@ Files = list[tuple[int, str]]  # label and path below the root, sorted
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 FORMAT = 1  # of the cache; part of an entry's name
-CHUNK = 64  # images a task
+CHUNK = 64  # images per task
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a folder holds, before anything is decoded; files are in order of class, then of name."""
+    """Image files of a folder, not yet decoded, in order of class, then of name."""
 
     train: Files
     test: Files
@@ -46,7 +46,7 @@ class DecodedPart:
 
 @dataclass(frozen=True, eq=False)
 class DecodedFolder:
-    """Both parts of a decoded folder, and `cache`, where they are kept."""
+    """Both parts of a decoded folder, and `cache`, the directory that holds them."""
 
     train: DecodedPart
     test: DecodedPart
@@ -62,7 +62,7 @@ def load_image_folder(
     workers: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Data:
-    """The images below `root` as a data set; see `decode_folder`.
+    """Return the images below `root` as a data set; see `decode_folder`.
 
     Example: `load_image_folder("tiny-imagenet-200", pipeline)`; the first call decodes, later ones only open.
     """
@@ -93,13 +93,16 @@ def decode_folder(
         if value is not None and value < 1:
             raise DataError(f"{name} is {value}; the least allowed is 1. Give a larger one, or None.")
     listing = list_folder(root)
-    entry = (root / ".regun-cache" if cache is None else Path(cache)) / _fingerprint(root, listing, image_size)[:24]
+    stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
+    times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    fingerprint = hashing.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
+    entry = (root / ".regun-cache" if cache is None else Path(cache)) / fingerprint[:24]
     if not (entry / "manifest.json").is_file():
         try:
             _decode_into(entry, root, listing, image_size, workers or os.cpu_count() or 1, on_progress)
         except OSError as fault:
             raise DataError(
-                f"cannot write decoded images to {entry.parent}: {fault}. Free some space there, or pass cache=<a "
+                f"cannot write decoded images to {entry.parent}: {fault}. Free space there, or pass cache=<a "
                 "folder that can be written>."
             ) from fault
     return _open_cache(entry)
@@ -109,12 +112,13 @@ def decode_folder(
 
 
 def list_folder(root: Path) -> Listing:
-    """The image files below `root` in either layout, in their lasting order."""
+    """Return the image files below `root` in either layout, in an order that does not change."""
     if not (root / "train").is_dir():
-        found = ", ".join(sorted(p.name for p in root.iterdir())[:8]) if root.is_dir() else "no such folder"
+        names = ", ".join(sorted(p.name for p in root.iterdir())[:8]) if root.is_dir() else ""
+        content = f"it holds {names or 'nothing'}" if root.is_dir() else "it does not exist"
         raise DataError(
-            f"no images in {root}: found {found or 'nothing'}. Expected train/<class>/<images> and test/ or val/; "
-            "give the folder that contains train."
+            f"no images in {root}: {content}. Expected train/<class>/<images> and test/ or val/; give the folder that "
+            "contains train."
         )
     if (root / "wnids.txt").is_file():
         return _list_tiny_imagenet(root)
@@ -124,26 +128,23 @@ def list_folder(root: Path) -> Listing:
     classes, tested = _subfolders(root / "train"), _subfolders(root / part)
     if not classes or not tested:
         raise DataError(f"{root / ('train' if tested else part)} holds no class folder; expected <class>/<images>.")
-    strange = sorted(set(tested) - set(classes))
-    if strange:
-        raise DataError(f"{root / part / strange[0]}: train has no such class. Add it to train, or remove it here.")
+    extra = sorted(set(tested) - set(classes))
+    if extra:
+        raise DataError(f"{root / part / extra[0]}: train has no such class. Add it to train, or remove it here.")
     return Listing(_list_classes(root, "train", classes), _list_classes(root, part, classes, tested), tuple(classes))
 
 
 def _list_tiny_imagenet(root: Path) -> Listing:
+    """Return the files of Tiny-ImageNet: `wnids.txt` numbers the classes, a table labels the images of val."""
     wnids = [line.strip() for line in _lines(root / "wnids.txt")]
     unlisted = sorted(set(_subfolders(root / "train")) - set(wnids))
     if unlisted or len(set(wnids)) != len(wnids):
         fault = f"the class {unlisted[0]} of train is not in it" if unlisted else "it names a class twice"
-        raise DataError(f"{root / 'wnids.txt'}: {fault}; expected every class of train once, one a line.")
+        raise DataError(f"{root / 'wnids.txt'}: {fault}; expected every class of train once, one per line.")
     words: dict[str, str] = {}
     if (root / "words.txt").is_file():
         words = {wnid: name.strip() for wnid, _, name in (line.partition("\t") for line in _lines(root / "words.txt"))}
     names = tuple(words.get(wnid) or wnid for wnid in wnids)
-    return Listing(_list_classes(root, "train", wnids), _list_annotated(root, wnids), names)
-
-
-def _list_annotated(root: Path, wnids: list[str]) -> Files:
     table = root / "val" / "val_annotations.txt"
     if not table.is_file():
         raise DataError(f"{table} is missing; expected a line <file><tab><class> for each image of val/images.")
@@ -157,34 +158,35 @@ def _list_annotated(root: Path, wnids: list[str]) -> Files:
         if not (root / path).is_file():
             raise DataError(f"{table}, entry {at}: {path} does not exist; restore the image or delete the line.")
         if labels.setdefault(path, number[wnid]) != number[wnid]:
-            raise DataError(f"{table}, entry {at}: {path} was given another class above; keep one of the lines.")
+            raise DataError(f"{table}, entry {at}: {path} has another class above; delete one of the lines.")
     if not labels:
         raise DataError(f"{table} names no image; expected a line <file><tab><class> for each image of val/images.")
-    return sorted((label, path) for path, label in labels.items())
+    test = sorted((label, path) for path, label in labels.items())
+    return Listing(_list_classes(root, "train", wnids), test, names)
 
 
 def _list_classes(root: Path, part: str, classes: list[str], present: list[str] | None = None) -> Files:
+    """Return the images of each class; a class that is not in `present` may have none."""
     files: Files = []
     for label, name in enumerate(classes):
         if present is not None and name not in present:
             continue
         folder = root / part / name
-        found = sorted(_image_files(folder, root))
-        if not found:
+        images = [
+            f"{Path(place).relative_to(root).as_posix()}/{file}"
+            for place, _, names in os.walk(folder)
+            for file in names
+            if file.lower().endswith(SUFFIXES) and not file.startswith(".")
+        ]
+        if not images:
             what = "holds no image" if folder.is_dir() else "does not exist"
-            raise DataError(f"{folder} {what}; expected {', '.join(SUFFIXES)} files. Add some, or drop the class.")
-        files += [(label, path) for path in found]
+            raise DataError(f"{folder} {what}; expected {', '.join(SUFFIXES)} files. Add images, or drop the class.")
+        files += [(label, path) for path in sorted(images)]
     return files
 
 
 def _subfolders(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-
-
-def _image_files(folder: Path, root: Path) -> Iterator[str]:
-    for where, _, names in os.walk(folder):
-        below = Path(where).relative_to(root).as_posix()
-        yield from (f"{below}/{n}" for n in names if n.lower().endswith(SUFFIXES) and not n.startswith("."))
 
 
 def _lines(path: Path) -> list[str]:
@@ -195,7 +197,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def decode_image(path: Path, image_size: int | None = None) -> Images:
-    """One image file as (H, W, 3) uint8; with `image_size`, shorter side resized to it and centre square cut out."""
+    """Return an image as (H, W, 3) uint8; `image_size` resizes the shorter side to it and cuts the center square."""
     try:
         from PIL import Image
     except ImportError as fault:
@@ -203,7 +205,7 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
     try:
         with Image.open(path) as opened:
             if opened.mode.startswith(("I", "F")):
-                raise ValueError(f"mode {opened.mode} has more than 8 bits a channel")
+                raise ValueError(f"mode {opened.mode} has more than 8 bits per channel")
             # a palette with transparency must pass through RGBA
             image = (opened.convert("RGBA") if opened.mode == "P" else opened).convert("RGB")
         if image_size is not None and image.size != (image_size, image_size):
@@ -220,12 +222,6 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
         ) from fault
 
 
-def _fingerprint(root: Path, listing: Listing, image_size: int | None) -> str:
-    stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
-    times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
-    return hashing.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
-
-
 def _decode_into(
     entry: Path,
     root: Path,
@@ -234,7 +230,7 @@ def _decode_into(
     workers: int,
     on_progress: ProgressCallback | None,
 ) -> None:
-    """Decode to a temporary neighbour, then rename: `entry` appears complete or not at all."""
+    """Decode to a temporary neighbor, then rename it: `entry` appears complete or not at all."""
     parts = {"train": listing.train, "test": listing.test}
     total, done = len(listing.train) + len(listing.test), 0
     manifest: dict[str, Any] = {"format": FORMAT, "image_size": image_size, "class_names": listing.class_names}
@@ -252,7 +248,14 @@ def _decode_into(
                     done += len(block)
                     if on_progress is not None:
                         on_progress(done, total)
-            manifest[name] = _describe(made / f"{name}.npy", files, len(listing.class_names))
+            images: Images = np.load(made / f"{name}.npy", mmap_mode="r")
+            labels = np.array([label for label, _ in files], dtype=np.int64)
+            manifest[name] = {
+                "shape": images.shape,
+                "digest": content_digest(images, labels, len(listing.class_names)),
+                "labels": labels.tolist(),
+                "paths": [path for _, path in files],
+            }
         (made / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         try:
             made.rename(entry)
@@ -262,10 +265,10 @@ def _decode_into(
 
 
 def _decode_blocks(root: Path, files: Files, first: Images, image_size: int | None, workers: int) -> Iterator[Images]:
-    """Blocks of decoded images, in order.
+    """Yield blocks of decoded images, in order.
 
-    Threads: Pillow decodes without the GIL (large images gain; small ones are bound by its Python part), whereas
-    processes would have to import torch first and need a guarded main module in every user's script.
+    Threads, since Pillow decodes without the GIL; processes would import torch first and need a main guard in every
+    user's script.
     """
 
     def decode(start: int) -> Images:
@@ -286,31 +289,19 @@ def _decode_blocks(root: Path, files: Files, first: Images, image_size: int | No
             yield from pool.map(decode, range(begin, min(begin + wave, len(files)), CHUNK))
 
 
-def _describe(array: Path, files: Files, num_classes: int) -> dict[str, Any]:
-    images: Images = np.load(array, mmap_mode="r")
-    labels = np.array([label for label, _ in files], dtype=np.int64)
-    return {
-        "shape": images.shape,
-        "digest": content_digest(images, labels, num_classes),
-        "labels": labels.tolist(),
-        "paths": [path for _, path in files],
-    }
-
-
 def _open_cache(entry: Path) -> DecodedFolder:
     try:
         manifest = read_json((entry / "manifest.json").read_bytes(), "manifest.json")
-        train, test = (_open_part(entry / f"{name}.npy", manifest[name]) for name in ("train", "test"))
-        return DecodedFolder(train, test, tuple(manifest["class_names"]), entry)
+        parts: dict[str, DecodedPart] = {}
+        for name in ("train", "test"):
+            about, images = manifest[name], np.load(entry / f"{name}.npy", mmap_mode="r")
+            if list(images.shape) != about["shape"] or images.dtype != np.uint8:
+                raise ValueError(f"{name}.npy is {images.dtype} of shape {images.shape}; expected {about['shape']}")
+            labels = np.array(about["labels"], dtype=np.int64)
+            parts[name] = DecodedPart(images, labels, tuple(about["paths"]), about["digest"])
+        return DecodedFolder(parts["train"], parts["test"], tuple(manifest["class_names"]), entry)
     except (OSError, ValueError, KeyError, TypeError, RegunError) as fault:
         raise DataError(
             f"the decoded images in {entry} are damaged ({type(fault).__name__}: {fault}). Delete that folder and try "
-            "again: the images will be decoded anew."
+            "again: the images are then decoded again."
         ) from fault
-
-
-def _open_part(array: Path, about: dict[str, Any]) -> DecodedPart:
-    images: Images = np.load(array, mmap_mode="r")
-    if list(images.shape) != about["shape"] or images.dtype != np.uint8:
-        raise ValueError(f"{array.name} is {images.dtype} of shape {images.shape}, expected uint8 {about['shape']}")
-    return DecodedPart(images, np.array(about["labels"], dtype=np.int64), tuple(about["paths"]), about["digest"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from regun.data.arrays import ArrayExamples
-from regun.data.examples import Examples, in_order, named
+from regun.data.examples import Examples, batch_plan, named
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
@@ -47,12 +47,23 @@ def check_overlap(
     memory. It then tolerates as many equal examples as the duplicates within a set explain, and returns a warning.
     `way_out` is advice for examples that only look alike.
     """
-    known_ids, origins = _checked_ids(sets, ids or {}), {name: _origin(source) for name, source in sources.items()}
+    ids = ids or {}
+    for name in ids:
+        if name not in sets:
+            raise DataError(unknown("set in ids", name, sets))
+        if len(ids[name]) != len(sets[name]):
+            raise DataError(
+                f"ids[{name!r}] has {len(ids[name])} ids for {len(sets[name])} examples; give one for each."
+            )
+    id_sets = {name: dict.fromkeys(id_texts(values)) for name, values in ids.items()}
+    origins = {name: _origin(source) for name, source in sources.items()}
+    ordered = [name for name in (*TRAINED, "heldout", "val", "test") if name in sets]
+    disjoint = [(a, b) for a, b in combinations(ordered, 2) if a in TRAINED or (a, b) == ("heldout", "test")]
     by_content: list[tuple[str, str]] = []
-    for one, other in _pairs(sets):
-        has_ids = one in known_ids and other in known_ids
+    for one, other in disjoint:
+        has_ids = one in id_sets and other in id_sets
         if has_ids:
-            _check_shared(one, other, [key for key in known_ids[other] if key in known_ids[one]], "id")
+            _check_shared(one, other, [key for key in id_sets[other] if key in id_sets[one]], "id")
         same_origin = one in origins and other in origins and origins[one][0] is origins[other][0]
         if same_origin:
             shared = np.intersect1d(origins[one][1], origins[other][1])
@@ -60,17 +71,29 @@ def check_overlap(
         cheap = in_memory(sets[one]) and in_memory(sets[other])
         if content or (content is None and cheap and not (has_ids or same_origin)):
             by_content.append((one, other))
-    numbers = _content_numbers({name: sets[name] for pair in by_content for name in pair})
+    return _compare_content(by_content, sets, way_out if content is None else None)
+
+
+def _compare_content(pairs: Sequence[tuple[str, str]], sets: Mapping[str, Examples], way_out: str | None) -> list[str]:
+    """Raise if sets of a pair share inputs. With `way_out`, tolerate duplicates and return warnings about them."""
+    if not pairs:
+        return []
+    compared = dict.fromkeys(name for pair in pairs for name in pair)
+    hashes = [content_hashes(sets[name]) for name in compared]
+    _, inverse = np.unique(np.concatenate(hashes), return_inverse=True)  # equal inputs have equal numbers
+    numbers = dict(zip(compared, np.split(inverse, np.cumsum([len(part) for part in hashes])[:-1]), strict=True))
     warnings: list[str] = []
-    for one, other in by_content:
+    for one, other in pairs:
         rows = np.flatnonzero(np.isin(numbers[other], numbers[one]))
-        if content is None and 0 < len(rows) <= 2 * _duplicated_share(numbers[one]) * len(numbers[other]):
+        counts = np.bincount(numbers[one])
+        duplicated = int(counts[counts > 1].sum()) / max(1, len(numbers[one]))
+        if way_out is not None and 0 < len(rows) <= 2 * duplicated * len(numbers[other]):
             warnings.append(
                 f"{len(rows)} of {len(numbers[other])} examples of {other} are equal to examples of {one}. Duplicates "
                 f"are common within {one} too, so these may be different records. check_content=True rejects them."
             )
             continue
-        hint = f" If they are different records that look alike, {way_out}" if content is None else ""
+        hint = "" if way_out is None else f" If they are different records that look alike, {way_out}"
         _check_shared(one, other, rows, f"content; counted in {other}, by position", hint)
     return warnings
 
@@ -78,7 +101,7 @@ def check_overlap(
 def content_hashes(examples: Examples) -> Hashes:
     """Return a 128-bit hash of each example's input at test time; equal inputs have equal hashes.
 
-    The hash does not depend on the batch. It is not cryptographic: nobody gains by a collision.
+    The hash does not depend on the batch. It is not cryptographic.
     """
     if not len(examples):
         return np.empty(0, dtype="S16")
@@ -86,7 +109,7 @@ def content_hashes(examples: Examples) -> Hashes:
     if in_memory(examples):
         first = named(examples.fetch(np.zeros(1, dtype=np.int64)).x)
         size = max(1, BLOCK_BYTES // max(1, sum(part.nbytes for part in first.values())))
-    blocks = [_hash_rows(named(batch.x)) for batch in examples.stream(in_order(len(examples), size))]
+    blocks = [_hash_rows(named(batch.x)) for batch in examples.stream(batch_plan(len(examples), size))]
     return np.concatenate(blocks).view("S16").ravel()
 
 
@@ -99,7 +122,7 @@ def in_memory(examples: Examples) -> bool:
 
 def id_texts(ids: Iterable[Any]) -> list[str]:
     """Return ids as text: 7, numpy's 7 and "7" are the same id."""
-    return [one if isinstance(one, str) else str(one.item() if hasattr(one, "item") else one) for one in ids]
+    return [key if isinstance(key, str) else str(key.item() if hasattr(key, "item") else key) for key in ids]
 
 
 def _hash_rows(parts: Mapping[str, Tensor]) -> Words:
@@ -126,38 +149,6 @@ def _keys(layout: str, count: int) -> tuple[Words, Words]:
     generator = np.random.default_rng(int(hashlib.sha256(layout.encode()).hexdigest(), 16))
     keys, weights = generator.integers(0, 2**64, (2, count), dtype=np.uint64)
     return keys, weights | np.uint64(1)
-
-
-def _content_numbers(sets: Mapping[str, Examples]) -> dict[str, Indices]:
-    """Number the examples of all sets so that equal inputs have equal numbers."""
-    if not sets:
-        return {}
-    hashes = [content_hashes(examples) for examples in sets.values()]
-    _, numbers = np.unique(np.concatenate(hashes), return_inverse=True)
-    return dict(zip(sets, np.split(numbers, np.cumsum([len(part) for part in hashes])[:-1]), strict=True))
-
-
-def _duplicated_share(numbers: Indices) -> float:
-    """Return the share of examples that have an equal one in their own set."""
-    counts = np.bincount(numbers)
-    return int(counts[counts > 1].sum()) / max(1, len(numbers))
-
-
-def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the pairs of sets that must be disjoint, the one that was trained on first."""
-    ordered = [name for name in (*TRAINED, "heldout", "val", "test") if name in set(names)]
-    return [(a, b) for a, b in combinations(ordered, 2) if a in TRAINED or (a, b) == ("heldout", "test")]
-
-
-def _checked_ids(sets: Mapping[str, Examples], ids: Ids) -> dict[str, dict[str, None]]:
-    for name in ids:
-        if name not in sets:
-            raise DataError(unknown("set in ids", name, sets))
-        if len(ids[name]) != len(sets[name]):
-            raise DataError(
-                f"ids[{name!r}] has {len(ids[name])} ids for {len(sets[name])} examples; give one for each."
-            )
-    return {name: dict.fromkeys(id_texts(values)) for name, values in ids.items()}
 
 
 def _origin(source: Source) -> tuple[object, Indices]:

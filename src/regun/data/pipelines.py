@@ -1,6 +1,6 @@
-"""Named input pipelines: which transforms go together, and in which order.
+"""BaseTransform input pipelines: which transforms go together, and in which order.
 
-Order in training: geometry, flip, RandAugment (all on uint8), colour jitter, erasing (on floats), then normalisation.
+Order in training: geometry, flip, RandAugment (all on uint8), color jitter, erasing (on floats), then normalization.
 """
 
 from collections.abc import Mapping
@@ -51,8 +51,8 @@ CENTRE = (Resize(256), CentreCrop(224))
 
 OWN = PipelineSpec("own", "only what your data set does itself")
 PIPELINES: dict[str, PipelineSpec] = {
-    preset.name: preset
-    for preset in (
+    spec.name: spec
+    for spec in (
         PipelineSpec("none", "no augmentation"),
         OWN,
         PipelineSpec("digits", "no augmentation: at 8x8 pixels a shift or a flip makes another digit"),
@@ -96,13 +96,13 @@ def get_pipeline_spec(name: str) -> PipelineSpec:
     return PIPELINES[name]
 
 
-def with_pipeline(data: Data, preset: str) -> Data:
+def with_pipeline(data: Data, name: str) -> Data:
     """Return the same examples with another input pipeline; examples that are not stored images stay as they are."""
     train, test = data.train, data.test
-    if not isinstance(train, ArrayExamples) or preset == train.pipeline.name:
+    if not isinstance(train, ArrayExamples) or name == train.pipeline.name:
         return data
     original = data.original_pipeline or train.pipeline
-    inputs = original if preset == OWN.name else get_pipeline_spec(preset).on(data.name, (original.mean, original.std))
+    inputs = original if name == OWN.name else get_pipeline_spec(name).on(data.name, (original.mean, original.std))
     return replace(
         data,
         train=train.with_pipeline(inputs),

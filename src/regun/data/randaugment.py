@@ -1,4 +1,4 @@
-"""RandAugment: a few operations a sample, each drawn at random from fourteen, at one magnitude.
+"""RandAugment: a few operations per sample, each drawn at random from fourteen, at one magnitude.
 
 Where Pillow and torchvision differ, torchvision is followed: grey is 0.2989 R + 0.587 G + 0.114 B, cut off to an
 integer (Pillow rounds); the mean that contrast blends with is not rounded; shears hold the top left corner still.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regun.data.augment import Named, block_size, grey, laid_out
+from regun.data.augment import BaseTransform, block_size, grey, match_layout
 from regun.errors import DataError, SettingsError
 from regun.settings import setting
 
@@ -22,10 +22,10 @@ SIGNED = frozenset(
 
 
 @dataclass(frozen=True)
-class RandAugment(Named):
+class RandAugment(BaseTransform):
     """Apply `n` operations in turn to each sample, each drawn uniformly, with a random sign where it has one."""
 
-    n: int = setting(2, "operations a sample", low=0)
+    n: int = setting(2, "operations per sample", low=0)
     magnitude: int = setting(9, "strength, 0 to bins - 1", low=0)
     bins: int = setting(31, "number of strengths", low=2)
 
@@ -35,12 +35,12 @@ class RandAugment(Named):
             raise SettingsError([f"RandAugment.magnitude is {self.magnitude}; the most allowed is {self.bins - 1}."])
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Which operation (index in OPERATIONS) and which sign (-1 or 1): two tables of shape (n, count)."""
+        """Return operations (indices in OPERATIONS) and signs (-1 or 1), each (n, count)."""
         chosen = torch.randint(len(OPERATIONS), (self.n, count), generator=generator)
         return chosen, 1 - 2 * torch.randint(2, (self.n, count), generator=generator)
 
     def strengths(self, height: int, width: int) -> dict[str, float]:
-        """The strength of every operation at this magnitude: shears are slopes, translations pixels, angles degrees."""
+        """Return the strength of every operation: shears are slopes, translations pixels, angles degrees."""
         share = self.magnitude / (self.bins - 1)
         table = dict.fromkeys(OPERATIONS, 0.0)
         table |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9 * share)
@@ -62,11 +62,11 @@ class RandAugment(Named):
                 sign = signs[rows].double() if name in SIGNED else torch.ones(len(rows), dtype=torch.float64)
                 if name != "Identity":
                     _apply(operation, out, rows, strengths[name] * sign)
-        return laid_out(out, images)
+        return match_layout(out, images)
 
 
 def _apply(operation: Operation, images: Tensor, rows: Tensor, strength: Tensor) -> None:
-    """Apply one operation in place to some rows, a block at a time."""
+    """Apply one operation in place to `rows`, in blocks."""
     size = block_size(images)
     for part, strengths in zip(torch.split(rows, size), torch.split(strength, size), strict=True):
         if len(part):  # splitting nothing gives one empty part
@@ -76,7 +76,7 @@ def _apply(operation: Operation, images: Tensor, rows: Tensor, strength: Tensor)
 
 
 def warp(images: Tensor, inverse: Tensor) -> Tensor:
-    """Move pixels: the result at p is the image at A p + b, nearest, 0 outside; `inverse` is (n, 2, 3), rows (A | b).
+    """Return images whose pixel p is the nearest one at A p + b, 0 outside; `inverse` is (n, 2, 3), rows (A | b).
 
     Coordinates are those of pixel centres, (x + 0.5, y + 0.5).
     """
@@ -138,18 +138,18 @@ def sharpness(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def blend(base: Tensor, images: Tensor, strength: Tensor) -> Tensor:
-    """base + (1 + strength) (x - base), clamped to 0..255 and cut off to an integer."""
+    """Return base + (1 + strength) (x - base), clamped to 0..255 and cut off to an integer."""
     factor = _per_sample(1 + strength, images)
     return torch.addcmul(base, images - base, factor).clamp_(0, 255).to(torch.uint8)
 
 
 def posterize(images: Tensor, strength: Tensor) -> Tensor:
-    """Keep the `strength` highest bits."""
+    """Return the images with only the `strength` highest bits."""
     return images & _per_sample(256 - 2 ** (8 - strength), images).to(torch.uint8)
 
 
 def solarize(images: Tensor, strength: Tensor) -> Tensor:
-    """Invert what is at or above `strength`."""
+    """Invert values at or above `strength`."""
     bright = images >= _per_sample(strength.ceil(), images).to(torch.uint8)
     return images ^ bright.view(torch.uint8).neg_()  # x ^ 255 = 255 - x; seven times as fast as torch.where
 
@@ -177,7 +177,7 @@ def equalize(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def _affine(like: Tensor, **entries: Tensor) -> Tensor:
-    """(n, 2, 3) matrices from their entries xx, xy, x, yx, yy, y; the rest as in the identity."""
+    """Return (n, 2, 3) matrices from their entries xx, xy, x, yx, yy, y; the rest as in the identity."""
     one, zero = torch.ones_like(like), torch.zeros_like(like)
     names = {"xx": one, "xy": zero, "x": zero, "yx": zero, "yy": one, "y": zero} | entries
     return torch.stack(list(names.values()), 1).view(-1, 2, 3)

@@ -17,7 +17,7 @@ from regun.data.pipelines import IMAGENET, OWN, PIPELINES, Constants, get_pipeli
 from regun.data.sources import load_user_data
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, unknown
-from regun.plugins import find_function, find_user_function, is_code, located, parameters_of
+from regun.plugins import absolute_name, find_function, find_user_function, is_code, parameters_of
 from regun.rng import isolated
 from regun.settings import bind, check, setting, to_json
 
@@ -31,7 +31,7 @@ class DataSettings:
     test_limit: int | None = setting(None, "use this many test images", low=1)
     download: bool = setting(False, "download the archive if it is missing (CIFAR only)")
     image_size: int | None = setting(None, "resize images to this many pixels (folder only)", low=1)
-    cache: str | None = setting(None, "where decoded images are kept (default: beside the images)")
+    cache: str | None = setting(None, "directory of decoded images (default: next to the images)")
 
     def __post_init__(self) -> None:
         check(self, "data")
@@ -61,13 +61,19 @@ class DataSpec:
         A relative `file.py:function` is relative to `folder`, or else to the current directory.
         """
         if is_code(name):
-            return _read_user_data(located(name, folder), values)
+            return _read_user_data(absolute_name(name, folder), values)
         problems = [] if name in DATA_SETS else [unknown("data set", name, [*DATA_SETS, USER_NAME])]
         try:
             settings = bind(DataSettings, values, "data")
         except SettingsError as fault:
             raise SettingsError([*problems, *fault.problems]) from None
-        problems += _misused(DATA_SETS[name], settings) if name in DATA_SETS else []
+        record = DATA_SETS.get(name)
+        if record and "root" in record.takes and settings.root is None:
+            problems.append(f"the data set {name} needs its folder: give root=FOLDER (or --data-dir FOLDER).")
+        for key, value in vars(settings).items() if record else ():
+            if record and value and key not in (*LIMITS, *record.takes):
+                users = ", ".join(other.name for other in RECORDS if key in other.takes)
+                problems.append(f"data.{key} is {value!r}, but {name} does not take {key}; only {users} do.")
         if problems:
             raise SettingsError(problems)
         return cls(name, settings)
@@ -103,7 +109,7 @@ class DataSet:
     takes: tuple[str, ...] = ()
     """Its settings besides the limits; one that takes `root` needs it."""
     model: str = "resnet18"
-    augment: str | None = None
+    pipeline: str | None = None
     """Its input pipeline, which overrides that of the model."""
 
 
@@ -127,7 +133,7 @@ def _load_folder(unpacked: str, spec: DataSpec, inputs: InputPipeline, on_progre
 
 
 def _load_user_data(spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None) -> Data:
-    with isolated(0):  # what a user's function draws is the same every time
+    with isolated(0):  # a user's function draws the same numbers every time
         return load_user_data(find_user_function(spec.name, spec.arguments, RETURNS))
 
 
@@ -139,7 +145,7 @@ RECORDS = (
         ((0.5,), (0.5,)),
         sizes=(1437, 360),
         model="cnn",
-        augment="digits",
+        pipeline="digits",
     ),
     DataSet(
         "cifar10",
@@ -181,7 +187,7 @@ USER_DATA = DataSet(
     "your function, also path/to/file.py:function; it returns regun.data.Data or (train, test)",
     _load_user_data,
     ((), ()),
-    augment=OWN.name,
+    pipeline=OWN.name,
 )
 
 
@@ -200,22 +206,22 @@ def data_set(name: str) -> DataSet:
 
 
 def takes_root(name: str, folder: Path | str | None = None) -> bool:
-    """Return True if a data set needs a folder; False also for what is no data set."""
+    """Return True if a data set needs a folder; False also for unknown names."""
     try:
         if is_code(name):
-            path = located(name, folder)
+            path = absolute_name(name, folder)
             return "root" in parameters_of(path, find_function(path, RETURNS))
         return "root" in data_set(name).takes
     except RegunError:
         return False
 
 
-def pipeline(name: str, data_name: str) -> InputPipeline:
+def get_pipeline(name: str, data_name: str) -> InputPipeline:
     """Return the input pipeline `name` with the constants of the data set; those for 224x224 images use ImageNet's.
 
-    The constants of a user's data set are known when it is loaded, and left empty here.
+    The constants of a user's data set are empty until it is loaded.
 
-    >>> pipeline("resnet", "cifar10").train[0]
+    >>> get_pipeline("resnet", "cifar10").train[0]
     PadCrop(padding=4)
     """
     problems = [unknown("input pipeline", name, PIPELINES)] if name not in PIPELINES else []
@@ -226,19 +232,19 @@ def pipeline(name: str, data_name: str) -> InputPipeline:
     return get_pipeline_spec(name).on(data_name, constants)
 
 
-def load_data(spec: DataSpec, preset: str, on_progress: ProgressCallback | None = None) -> Data:
+def load_data(spec: DataSpec, pipeline: str, on_progress: ProgressCallback | None = None) -> Data:
     """Load a data set with the named input pipeline (see `regun.data.pipelines`)."""
-    pipeline(preset, spec.name)  # raises before anything is read
+    get_pipeline(pipeline, spec.name)  # raises before anything is read
     record = data_set(spec.name)
     data = record.load(spec, InputPipeline(OWN.name, *record.constants), on_progress)
     train = _limited(data.train, spec.settings.limit, "limit")
     test = _limited(data.test, spec.settings.test_limit, "test_limit")
-    if preset != OWN.name and not isinstance(train, ArrayExamples):
+    if pipeline != OWN.name and not isinstance(train, ArrayExamples):
         raise DataError(
-            f"the input pipeline {preset!r} needs stored images, but {spec.name} returns {type(train).__name__}; "
+            f"the input pipeline {pipeline!r} needs stored images, but {spec.name} returns {type(train).__name__}; "
             f"leave it out, or return ArrayExamples."
         )
-    return with_pipeline(replace(data, name=spec.name, train=train, test=test), preset)
+    return with_pipeline(replace(data, name=spec.name, train=train, test=test), pipeline)
 
 
 def _read_user_data(name: str, values: Mapping[str, Any]) -> DataSpec:
@@ -259,18 +265,6 @@ def _read_user_data(name: str, values: Mapping[str, Any]) -> DataSpec:
     return DataSpec(name, settings, arguments)
 
 
-def _misused(record: DataSet, settings: DataSettings) -> list[str]:
-    """Return the problems: a missing root, and settings that the data set does not take."""
-    problems: list[str] = []
-    if "root" in record.takes and settings.root is None:
-        problems.append(f"the data set {record.name} needs its folder: give root=FOLDER (or --data-dir FOLDER).")
-    for key, value in vars(settings).items():
-        if value and key not in (*LIMITS, *record.takes):
-            users = ", ".join(other.name for other in RECORDS if key in other.takes)
-            problems.append(f"data.{key} is {value!r}, but {record.name} does not take {key}; only {users} do.")
-    return problems
-
-
 def _limited(examples: Examples, limit: int | None, name: str) -> Examples:
     """Return a fixed random subset, the same for all seeds of a study."""
     count = len(examples.labels)
@@ -278,5 +272,5 @@ def _limited(examples: Examples, limit: int | None, name: str) -> Examples:
         return examples
     if limit > count:
         raise DataError(f"data.{name} is {limit}, but there are only {count} examples.")
-    keep = np.sort(np.random.Generator(np.random.PCG64(0)).permutation(count)[:limit])
-    return examples.select(keep) if isinstance(examples, ArrayExamples) else Selected(examples, keep)
+    rows = np.sort(np.random.Generator(np.random.PCG64(0)).permutation(count)[:limit])
+    return examples.select(rows) if isinstance(examples, ArrayExamples) else Selected(examples, rows)

@@ -1,4 +1,4 @@
-"""Adapt what a user has to Examples: tensors, arrays, torch Datasets, DataLoaders, and functions that return them."""
+"""Adapt a user's data to Examples: tensors, arrays, torch Datasets, DataLoaders, and functions that return them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ Source = Any
 """Examples, a torch Dataset, a DataLoader, or a pair (inputs, labels): a tensor, an array, several tensors by position
 or a mapping of tensors by name, and one integer label for each example."""
 MANY_CLASSES = 2**31
-"""Number of classes that labels are read with while it is not known."""
+"""Number of classes that labels are checked against until the real one is determined."""
 
 
 def as_examples(source: Source, num_classes: int, name: str) -> Examples:
@@ -54,7 +54,11 @@ def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
     loader = cast("DataLoader[Any]", source) if isinstance(source, DataLoader) else None
     dataset = cast(Any, loader.dataset if loader is not None else source)
     if isinstance(source, DataLoader | Dataset):
-        _check_sized(dataset, name)
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise DataError(
+                f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and read by number, "
+                f"so single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
+            )
     elif hasattr(dataset, "labels") and hasattr(dataset, "fetch"):
         raise DataError(
             f"{name} is a {type(dataset).__name__}, which has labels and fetch but is no Examples; "
@@ -82,7 +86,7 @@ def _as_examples(source: Source, num_classes: int, name: str) -> Examples:
 def load_user_data(function: UserFunction) -> Data:
     """Call a user's function, which returns a `Data` or a pair (train, test) of what `as_examples` takes.
 
-    The number of classes, where the function does not state it, is the largest label of both parts plus one.
+    If the function does not declare the number of classes, it is the largest label of both parts plus one.
     """
     result: Any = function.call()
     if isinstance(result, Data):
@@ -98,10 +102,10 @@ def load_user_data(function: UserFunction) -> Data:
         as_examples(part, MANY_CLASSES, f"{name} of {function.name}")
         for name, part in (("train", data.train), ("test", data.test))
     )
-    stated = {train.num_classes, test.num_classes} - {MANY_CLASSES}
-    if len(stated) > 1:
-        raise DataError(f"train and test of {function.name} have {sorted(stated)} classes; they must have the same.")
-    classes = stated.pop() if stated else 1 + max(int(train.labels.max()), int(test.labels.max()))
+    declared = {train.num_classes, test.num_classes} - {MANY_CLASSES}
+    if len(declared) > 1:
+        raise DataError(f"train and test of {function.name} have {sorted(declared)} classes; they must have the same.")
+    classes = declared.pop() if declared else 1 + max(int(train.labels.max()), int(test.labels.max()))
     return replace(data, train=_with_classes(train, classes), test=_with_classes(test, classes))
 
 
@@ -110,7 +114,7 @@ def _with_classes(part: Examples, classes: int) -> Examples:
     if isinstance(part, ArrayExamples):
         return part.with_pipeline(replace(part.pipeline, name=OWN.name))
     if isinstance(part, DatasetExamples) and part.num_classes == MANY_CLASSES:  # the labels are not read again
-        return replace(part, num_classes=classes, known_labels=part.labels)
+        return replace(part, num_classes=classes, item_labels=part.labels)
     if isinstance(part, TensorExamples) and part.num_classes == MANY_CLASSES:
         return replace(part, num_classes=classes)
     return part
@@ -147,6 +151,7 @@ def _tensors_of(dataset: Dataset[Any]) -> tuple[Tensor, ...] | None:
 
 
 def _from_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
+    """Return inputs (one tensor, several by position, or a mapping) and labels as Examples."""
     try:
         labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
     except (ValueError, TypeError, RuntimeError) as fault:  # ragged lists, tensors on the meta device
@@ -159,7 +164,7 @@ def _from_pair(x: Any, y: Any, num_classes: int, name: str) -> Examples:
         mapping = cast("Mapping[str, Any]", x)
         return TensorExamples({k: _as_tensor(v, f"{name}[{k!r}]") for k, v in mapping.items()}, labels, num_classes)
     if isinstance(x, tuple | list) and all(isinstance(part, Tensor) for part in cast("list[Any]", x)):
-        parts = [_as_tensor(part, f"{name}[{place}]") for place, part in enumerate(cast("list[Tensor]", x))]
+        parts = [_as_tensor(part, f"{name}[{position}]") for position, part in enumerate(cast("list[Tensor]", x))]
         return TensorExamples(by_position(parts), labels, num_classes)
     return TensorExamples(_as_tensor(x, name), labels, num_classes)
 
@@ -183,11 +188,3 @@ def _as_tensor(values: Any, name: str) -> Tensor:
 
 def _empty(name: str) -> DataError:
     return DataError(f"the {name} set is empty; give at least one example, or leave it out.")
-
-
-def _check_sized(dataset: object, name: str) -> None:
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise DataError(
-            f"{name} is a {type(cast(object, dataset)).__name__} whose items cannot be counted and read by number, so "
-            f"single ones cannot be forgotten. Give a map-style Dataset: __len__ and __getitem__."
-        )

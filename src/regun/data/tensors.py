@@ -1,11 +1,11 @@
-"""Examples that are already tensors: images as floats, feature vectors, token mappings."""
+"""`TensorExamples`: inputs that are tensors already, as floating-point images, feature vectors or tokens."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from regun.data.examples import Batch, Examples, checked_labels, named, placed
+from regun.data.examples import Batch, Examples, checked_labels, named, to_device
 from regun.errors import DataError
 from regun.types import Device, Indices, Inputs
 
@@ -35,4 +35,4 @@ class TensorExamples(Examples):
     ) -> Batch:
         rows = torch.from_numpy(indices)
         x = self.x[rows] if isinstance(self.x, Tensor) else {name: tensor[rows] for name, tensor in self.x.items()}
-        return Batch(placed(x, device), torch.from_numpy(self.labels[indices]).to(device), rows)
+        return Batch(to_device(x, device), torch.from_numpy(self.labels[indices]).to(device), rows)

@@ -1,6 +1,6 @@
-"""Examples made from other Examples: several sets joined, and a selection of one set."""
+"""Views of Examples: several sets joined, and a selection of one set."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from regun.data.examples import Batch, Examples, channels_last, renumbered
+from regun.data.examples import Batch, Examples, channels_last, named, with_indices
 from regun.errors import DataError
 from regun.hashing import digest
 from regun.types import Device, Indices, Inputs
@@ -30,7 +30,7 @@ class Joined(Examples):
 
     @cached_property
     def labels(self) -> Indices:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The labels of all parts; parts that must read their examples for them do it now."""
+        """Labels of all parts; parts that must read their examples for them do it now."""
         return np.concatenate([part.labels for part in self.parts])
 
     def labels_at(self, indices: Indices) -> Indices:
@@ -45,7 +45,7 @@ class Joined(Examples):
 
     @cached_property
     def starts(self) -> Indices:
-        """Where each part begins, and where the last one ends."""
+        """First index of each part, and the end of the last one."""
         return np.cumsum([0, *(len(part) for part in self.parts)])
 
     @cached_property
@@ -76,7 +76,7 @@ class Joined(Examples):
             part = next(iter(self._divide(plan[0])))
             local = [indices - self.starts[part] for indices in plan]
             source = self.parts[part].stream(local, augment=augment, seed=seed, first=first, device=device)
-            yield from renumbered(source, plan)
+            yield from with_indices(source, plan)
             return
         for number, indices in enumerate(plan, start=first):
             batches = [
@@ -102,7 +102,11 @@ class Joined(Examples):
         if len(batches) == 1:
             return Batch(batches[0].x, batches[0].y, rows)
         order = torch.from_numpy(np.argsort(np.argsort(self._owner(indices), kind="stable"), kind="stable"))
-        return Batch(_joined([b.x for b in batches], order), torch.cat([b.y for b in batches])[order], rows)
+        parts = [named(batch.x) for batch in batches]
+        x: Inputs = {name: _stacked(name, [part[name] for part in parts])[order] for name in parts[0]}
+        if isinstance(batches[0].x, Tensor):
+            x = channels_last(x["x"])
+        return Batch(x, torch.cat([b.y for b in batches])[order], rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,18 +151,11 @@ class Selected(Examples):
         self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
     ) -> Iterator[Batch]:
         inner = [self.rows[indices] for indices in plan]
-        return renumbered(self.examples.stream(inner, augment=augment, seed=seed, first=first, device=device), plan)
-
-
-def _joined(parts: Sequence[Inputs], order: Tensor) -> Inputs:
-    first = parts[0]
-    if isinstance(first, Mapping):
-        maps = [p for p in parts if isinstance(p, Mapping)]
-        return {name: _stacked(name, [m[name] for m in maps])[order] for name in first}
-    return channels_last(_stacked("x", [p for p in parts if isinstance(p, Tensor)])[order])
+        return with_indices(self.examples.stream(inner, augment=augment, seed=seed, first=first, device=device), plan)
 
 
 def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the tensors one after the other; raise if examples differ in shape."""
     shapes = {tuple(t.shape[1:]) for t in tensors}
     if len(shapes) > 1:
         raise DataError(

@@ -13,7 +13,7 @@ from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
 from regun.deletion.change import Change, measure_change
 from regun.deletion.options import Callbacks
-from regun.deletion.out_models import RETRAINED, OutModels, train_out_models
+from regun.deletion.out_models import RETRAINED, OutModels, table_out_models, train_out_models
 from regun.deletion.plan import Plan
 from regun.deletion.rule import ALL, UTILITY, Facts, Finding, verdict
 from regun.errors import NotFiniteError
@@ -153,12 +153,20 @@ class Assessor:
     def with_out_models(self, outcome: Outcome, store: Store, callbacks: Callbacks) -> "Assessor":
         """Return the assessor with the out-of-sample models that its rule needs for this outcome.
 
-        They are the project's retrained models, or short trainings. A model retrained from scratch needs none.
+        They are the project's retrained models, the prepared table, or short trainings. A model retrained from scratch
+        needs none.
         """
-        if self.out_models.predictions or not self.plan.rule.needs_influence:
+        if self.out_models.predictions:
             return self
-        if self.retrained:
+        if self.retrained and self.plan.rule.needs_influence:
             return replace(self, out_models=OutModels(RETRAINED, tuple(self.retrained), why=""))
+        table = table_out_models(self.plan) if not self.retrained else None
+        if table is not None:
+            return replace(self, out_models=table)
+        if not self.plan.rule.needs_influence:
+            return self
+        if self.plan.table is not None and not self.retrained:
+            callbacks.on_note("the prepared table lacks records of earlier requests, so short models judge this one")
         if outcome.from_scratch or outcome.diverged is not None:
             return self
         return replace(self, out_models=train_out_models(self.plan, store, callbacks))

@@ -12,9 +12,11 @@ from regun.api import unlearn
 from regun.arguments import InputOptions, RunOptions
 from regun.artifacts import Contents, Store, state_digest, versions
 from regun.auditing import UNSEEN
+from regun.data.views import Selected
 from regun.deletion.options import Callbacks, ConfiguredMethod
 from regun.deletion.plan import Plan, few
 from regun.hashing import digest
+from regun.prepared import Prepared
 from regun.render.numbers import many
 from regun.rng import derive, isolated
 from regun.settings import to_json
@@ -65,7 +67,9 @@ def unseen_sets(method: ConfiguredMethod, sets: Container[str]) -> list[str]:
 
 
 def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks: Callbacks) -> Outcome:
-    sets, project = plan.sets(), plan.opened.project
+    sets, project, table = plan.sets(), plan.opened.project, _table(method, plan)
+    if table is not None:  # it no longer has the records of earlier requests, which are forgotten already
+        sets["forget"] = Selected(plan.opened.sets["train"], plan.new)
     outcome = unlearn(
         current,
         forget=sets["forget"],
@@ -77,14 +81,21 @@ def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks
         seed=_seed(plan),
         rebuild=project.rebuild,
         recipe=project.recipe,
+        prepared=table,
         inputs=InputOptions(
             device=plan.opened.device,
             num_classes=plan.opened.sets["train"].num_classes,
             check_content=False,  # the plan has compared what has to be
+            ids={"forget": [plan.opened.ids["train"][int(row)] for row in plan.new]} if table is not None else None,
         ),
         run=RunOptions(on_epoch=lambda epoch, _: callbacks.on_epoch(epoch)),
     )
     return replace(outcome, warnings=(*_warnings(plan), *outcome.warnings))
+
+
+def _table(method: ConfiguredMethod, plan: Plan) -> Prepared | None:
+    """Return the prepared table if there is one and the method can use it."""
+    return plan.table.prepared if plan.table is not None and method.needs.uses_out_of_fold else None
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
@@ -113,6 +124,8 @@ def _digest(method: ConfiguredMethod, current: nn.Module, plan: Plan) -> str:
     kind = f"{type(current).__module__}.{type(current).__qualname__}"
     start = [kind, state_digest(current.state_dict()), fresh, sets, opened.sets["train"].num_classes]
     recipe = None if project.recipe is None else to_json(project.recipe)
+    table = _table(method, plan)
+    start += [table.digest] if table is not None else []
     run = [method.spec.text, method.preset, method.method.describe(method.config), recipe, _seed(plan)]
     return digest([start, run, list(plan.remarks), plan.all_copies, str(opened.device), versions()])
 

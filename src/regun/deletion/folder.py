@@ -24,8 +24,8 @@ from regun.errors import RegunError, StoreError
 from regun.files import remove_folder, sync_folder
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
-OUT_MODELS, SIGNATURE = "out_models.safetensors", "signature.json"
-FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUT_MODELS)
+OUT_MODELS, PREPARED, SIGNATURE = "out_models.safetensors", "prepared.safetensors", "signature.json"
+FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUT_MODELS, PREPARED)
 """What a ledger line may name; a signature signs the line."""
 _NAMES = re.compile("|".join(map(re.escape, (*FILES, SIGNATURE))))
 
@@ -71,10 +71,20 @@ class Folder:
             raise StoreError(f"{path} is not the file that line {line.number} of the ledger names; restore it.")
         return content
 
+    def remove_old_tables(self, ledger: Ledger) -> None:
+        """Remove every prepared table but the newest: older ones hold records that were forgotten since."""
+        for line in old_tables(ledger):
+            (self.request(line.number) / PREPARED).unlink(missing_ok=True)
+
     def unlisted(self, ledger: Ledger) -> list[Path]:
         """Return the folders of requests that have no line in the ledger."""
         listed = {self.request(line.number).name for line in ledger.lines}
         return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in listed)
+
+
+def old_tables(ledger: Ledger) -> list[LedgerLine]:
+    """Return the requests whose prepared table a later request has replaced."""
+    return [line for line in ledger.lines if PREPARED in line.files][:-1]
 
 
 def check_folder(folder: Folder, ledger: Ledger) -> None:
@@ -112,7 +122,8 @@ def opened(root: Path) -> Generator[tuple[Folder, Ledger, list[str]]]:
     with lock:
         with writing(folder.root):
             notes = list(_recover(folder))
-        ledger = read_ledger(folder.ledger)
+            ledger = read_ledger(folder.ledger)
+            folder.remove_old_tables(ledger)
         check_folder(folder, ledger)
         yield folder, ledger, notes
 
@@ -151,6 +162,7 @@ def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path
         sync_folder(folder.root)
         os.replace(folder.unfinished, place)
         sync_folder(place.parent)
+        folder.remove_old_tables(read_ledger(folder.ledger))
     shutil.rmtree(folder.work, ignore_errors=True)
     return place
 

@@ -16,7 +16,7 @@ from regun.artifacts import Store, state_digest
 from regun.data.views import Selected
 from regun.deletion.assess import Assessor, Attempt, dry_assessor, make_assessor
 from regun.deletion.attempt import NO_METHOD, run_method, unchanged, unseen_sets
-from regun.deletion.folder import MODEL, Folder, check_folder, commit, opened
+from regun.deletion.folder import MODEL, PREPARED, Folder, check_folder, commit, opened
 from regun.deletion.ledger import ACCEPTED, ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, read_ledger
 from regun.deletion.options import Callbacks, Options, configure_method
 from regun.deletion.plan import Plan, few, make_plan
@@ -24,9 +24,11 @@ from regun.deletion.project import USER_CODE, Project, no_exit, open_project
 from regun.deletion.receipt import Receipt, make_files
 from regun.deletion.request import DeletionRequest
 from regun.deletion.signing import public_key_of
+from regun.deletion.table import update_file
 from regun.errors import DataError, RegunError
 from regun.inputs import check_trainable
 from regun.predict import predict
+from regun.prepared import Prepared
 from regun.rng import isolated
 from regun.training.job import Epoch
 from regun.unlearning import WITHOUT_HELDOUT
@@ -95,11 +97,26 @@ def forget(
             on_plan(plan)
         if plan.empty:
             return DeletionResult(plan, plan.tip)
+        if plan.table is not None:  # a killed request may not have come to it
+            _update_project_file(project, plan.table.prepared, on_note)
         current = model_after(project, folder, ledger.current)
         assessor, attempts = _attempts(plan, current, folder, Callbacks(on_note, on_stage, on_epoch))
         before, status = state_digest(current.state_dict()), _status(attempts[-1], plan.options)
         line, files, receipt = make_files(assessor, attempts, before, status, ledger.lines)
-        return DeletionResult(plan, line.hash, commit(folder, line, files), receipt)
+        place = commit(folder, line, files)
+        if PREPARED in files:
+            _update_project_file(project, Prepared.load(place / PREPARED), on_note)
+        return DeletionResult(plan, line.hash, place, receipt)
+
+
+def _update_project_file(project: Project, newest: Prepared, on_note: Callable[[str], None]) -> None:
+    """Erase the forgotten records from the project's own file of the table, too; the next request tries again."""
+    if not isinstance(project.prepared, str | Path):
+        return
+    try:
+        update_file(Path(project.prepared), newest)
+    except RegunError as fault:
+        on_note(f"the project's prepared table still holds forgotten records: {fault}")
 
 
 def _attempts(plan: Plan, current: nn.Module, folder: Folder, callbacks: Callbacks) -> tuple[Assessor, list[Attempt]]:
@@ -175,6 +192,10 @@ def _check_feasible(plan: Plan, current: nn.Module) -> None:
         if method.needs.heldout and not len(plan.remaining.get("heldout", ())):
             raise RegunError(
                 f"{method.method.title} needs a held-out set, the project's heldout=...: {WITHOUT_HELDOUT}"
+            )
+        if method.needs.out_of_fold and plan.table is None:
+            raise RegunError(
+                f"{method.method.title} needs a prepared table, the project's prepared=...: make it with regun prepare."
             )
         if method.needs.fresh_model and opened_project.why_no_fresh_model:
             raise RegunError(opened_project.why_no_fresh_model)

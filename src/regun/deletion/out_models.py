@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import safetensors.torch
 import torch
 
@@ -17,12 +18,13 @@ from regun.artifacts.out_models import OutModel, out_model_predictions, predicti
 from regun.auditing import Predictions, SplitPredictions
 from regun.deletion.options import Callbacks
 from regun.deletion.plan import Plan
+from regun.deletion.table import KEYS
 from regun.rng import derive
 from regun.settings import to_json
 from regun.training.job import Callbacks as TrainingCallbacks
 from regun.training.job import Cost
 
-RETRAINED, SHORT, NONE = "retrained", "short", "none"
+RETRAINED, SHORT, TABLE, NONE = "retrained", "short", "prepared", "none"
 
 
 @dataclass(frozen=True)
@@ -72,21 +74,46 @@ def train_out_models(plan: Plan, store: Store, callbacks: Callbacks) -> OutModel
     return OutModels(SHORT, tuple(predictions), to_json(recipe), cost, why="")
 
 
-def to_bytes(models: Sequence[SplitPredictions]) -> bytes:
-    """Return the content of out_models.safetensors: the log-probabilities of the true labels by model and set."""
+def table_out_models(plan: Plan) -> OutModels | None:
+    """Return what the prepared table predicts, one model per repeat; None if it lacks records of earlier requests."""
+    table, classes = plan.table, plan.opened.sets["train"].num_classes
+    if table is None:
+        return None
+    sets, rows = plan.sets(), {"forget": ("train", plan.forget)}
+    rows |= {name: (name, some) for name, some in plan.remaining.items() if len(some)}
+    models: list[dict[str, Predictions]] = [{} for _ in table.prepared.log_probs]
+    for name, (source, some) in rows.items():
+        values = table.true_log_probs(source, some)
+        if values is None:
+            return None
+        for model, log_probs in zip(models, values, strict=True):
+            model[name] = predictions_from_true_log_prob(log_probs, sets[name].labels, classes)
+    about = table.prepared.about
+    return OutModels(TABLE, tuple(models), about["recipe"] or {}, Cost(**about["cost"]), why="")
+
+
+def to_bytes(models: Sequence[SplitPredictions], keys: npt.NDArray[np.uint8] | None = None) -> bytes:
+    """Return the content of out_models.safetensors: the log-probabilities of the true labels by model and set.
+
+    With a prepared table also the `keys` of the forgotten records, by which later requests find them.
+    """
     tensors = {
         f"{number}.{name}": torch.from_numpy(predictions.true_log_prob.copy())
         for number, sets in enumerate(models)
         for name, predictions in sets.items()
     }
+    if keys is not None:
+        tensors[KEYS] = torch.from_numpy(keys.copy())
     return safetensors.torch.save(tensors)
 
 
 def from_bytes(content: bytes, plan: Plan) -> OutModels:
-    """Return the short models whose predictions `to_bytes` wrote."""
+    """Return the models whose predictions `to_bytes` wrote."""
     sets, classes = plan.sets(), plan.opened.sets["train"].num_classes
     models: dict[int, dict[str, Predictions]] = {}
     for key, values in safetensors.torch.load(content).items():
+        if key == KEYS:
+            continue
         number, _, name = key.partition(".")
         predictions = predictions_from_true_log_prob(values.numpy(), sets[name].labels, classes)
         models.setdefault(int(number), {})[name] = predictions

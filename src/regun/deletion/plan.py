@@ -17,6 +17,7 @@ from regun.deletion.project import OpenedProject
 from regun.deletion.pseudonyms import Pseudonyms
 from regun.deletion.request import DeletionRequest, RequestedRecord
 from regun.deletion.rule import Rule, default_rule, read_rule
+from regun.deletion.table import CurrentTable, current_table
 from regun.errors import DataError, RegunError, StoreError
 from regun.hashing import digest
 from regun.methods._teacher import teacher_work
@@ -78,6 +79,8 @@ class Plan:
     methods: tuple[ConfiguredMethod, ...] = ()
     """Tried one after the other until a model is accepted."""
     rule: Rule = NO_RULE
+    table: CurrentTable | None = None
+    """The prepared table, if there is one."""
 
     @property
     def empty(self) -> bool:
@@ -103,6 +106,9 @@ class Plan:
         if not len(self.new) or not self.rule.needs_influence or all(m.method.from_scratch for m in self.methods):
             return ""
         project, text = self.opened.project, "no out-of-sample models"
+        if self.table is not None:
+            about = self.table.prepared.about
+            return f"the prepared table ({about['folds']} folds, {many(about['repeats'], 'repeat')}); no other training"
         if self.out_models and self.opened.why_no_fresh_model:
             text = f"{text}: {self.opened.why_no_fresh_model}"
         elif self.out_models:
@@ -140,6 +146,12 @@ class Plan:
         sets: dict[str, Examples] = {"retain": Selected(train, self.retain), "forget": Selected(train, self.forget)}
         unseen = {name: Selected(self.opened.sets[name], rows) for name, rows in self.remaining.items() if len(rows)}
         return {**sets, **unseen}
+
+    def forgotten(self) -> dict[str, Indices]:
+        """Return all forgotten rows by set, those of unseen sets included."""
+        sizes = {name: len(self.opened.sets[name].labels) for name in self.remaining}
+        unseen = {name: np.setdiff1d(np.arange(size), self.remaining[name]) for name, size in sizes.items()}
+        return {"train": self.forget, **unseen}
 
     def digests(self) -> dict[str, str]:
         """Return the digest of every set as ledger and receipt show it: keyed where there is a salt."""
@@ -180,7 +192,10 @@ def make_plan(
     plan = _assign_rows(opened, options, (len(ledger.lines) + 1, ledger.tip, base), names, unseen, earlier)
     default = default_rule({name: len(rows) for name, rows in plan.remaining.items()})
     rule = next(text for text in (options.accept, opened.project.accept, default) if text is not None)
-    plan = _with_copies(replace(plan, matched=matched, methods=methods, rule=read_rule(rule)))
+    table = current_table(opened, folder, ledger.lines, pseudonyms)
+    if table is not None and not plan.empty:
+        table.check(np.sort(np.concatenate([plan.retain, plan.new])), plan.remaining)
+    plan = _with_copies(replace(plan, matched=matched, methods=methods, rule=read_rule(rule), table=table))
     if plan.all_copies and options.check_content:
         raise DataError(
             f"train holds {many(len(plan.all_copies), 'copy', 'copies')} of forgotten records under other ids (the "

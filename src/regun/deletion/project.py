@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from regun.arguments import (
     NONE,
@@ -32,7 +34,8 @@ from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
 from regun.inputs import as_compatible_model, as_device, count_classes
 from regun.methods._fresh_weights import reset
-from regun.plugins import find_function, guarded
+from regun.plugins import find_function, user_code
+from regun.prepared import Prepared
 from regun.splits import Reserve
 from regun.training.job import device_of
 from regun.training.recipes import Recipe, as_recipe, assumed_recipe, shorten
@@ -53,6 +56,8 @@ KINDS: dict[str, ArgumentType] = {
     "retrained": ((Callable, NONE), "a function of a set of ids that returns a list of models"),
     "out_models": ((Integral,), "a whole number"),
     "out_share": ((Real,), "a number above 0 and up to 1"),
+    "prepared": ((Prepared, str, Path, NONE), "regun.Prepared.load(path), or the path of its file"),
+    "train_function": ((Callable, NONE), "a function (dataset, seed) -> model"),
     "role": TEXT,
     "derived": ((Sequence,), "a list of names"),
     "num_classes": NUM_CLASSES,
@@ -91,6 +96,10 @@ class Project:
     """Short trainings on the retain set by which records are judged where there are no retrained models; 0 for none."""
     out_share: float = 0.25
     """Share of the epochs of `retrain` (or of the usual 40) that each of them gets."""
+    prepared: Prepared | str | Path | None = None
+    """Out-of-fold predictions (`regun prepare`), or their file: requests then train nothing but the update."""
+    train_function: Callable[[Dataset[Any], int], Any] | None = None
+    """Your own training (dataset, seed) -> model, for `regun prepare`; a quarter of the usual epochs is good."""
     role: str = ""
     """Who is responsible for requests, as receipts name it: a role, not a person."""
     derived: Sequence[str] = ()
@@ -124,6 +133,8 @@ class OpenedProject:
     sets: Mapping[str, Examples]
     ids: Mapping[str, list[str]]
     device: torch.device
+    prepared: Prepared | None = None
+    """The project's table as it was given."""
 
     @property
     def unseen(self) -> list[str]:
@@ -137,7 +148,7 @@ class OpenedProject:
     @cached_property
     def weights(self) -> str:
         """The digest of the project's model."""
-        with guarded("storing the project's model"):
+        with user_code("storing the project's model"):
             return state_digest(self.project.model.state_dict())
 
     @cached_property
@@ -164,7 +175,7 @@ def no_exit(what: str) -> Generator[None]:
 
 def load_project(text: str) -> Project:
     """Return the project that `app.py:project` or `module:function` returns."""
-    with guarded(text):
+    with user_code(text):
         project = find_function(text, "returns a regun.Project")()
     if not isinstance(project, Project):
         raise RegunError(
@@ -192,7 +203,7 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
             project.retrained, "retrained", lambda what, models: list(as_models(what, models).values())
         ),
     )
-    with guarded("a forward pass of the project's model on the first training example"):
+    with user_code("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
     train_ids = project.ids if project.ids is not None else range(len(sets["train"].labels))
@@ -207,7 +218,8 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
                 f"no digest of the {name} set can be computed, and the receipt needs one: {fault}. Give inputs of a "
                 f"type that numpy has too: float32, float16, whole numbers."
             ) from None
-    return OpenedProject(project, sets, ids, device)
+    table = Prepared.load(project.prepared) if isinstance(project.prepared, str | Path) else project.prepared
+    return OpenedProject(project, sets, ids, device, table)
 
 
 def _callback(
@@ -218,7 +230,7 @@ def _callback(
         return None
 
     def call(argument: A) -> B:
-        with guarded(f"the project's {name}"):
+        with user_code(f"the project's {name}"):
             return check(f"what the project's {name} returned", function(argument))
 
     return call

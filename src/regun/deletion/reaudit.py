@@ -35,7 +35,8 @@ TOLERANCE = 0.1
 def reaudit_receipt(path: Path, project: Project, pseudonyms: Pseudonyms | None = None) -> list[Check]:
     """Check the data's digests, every number and the verdict of a receipt, with the project's data.
 
-    The receipt's word remains: that a model was retrained from scratch, and what short out-of-sample models predicted.
+    The receipt's word remains: that a model was retrained from scratch, and what short out-of-sample models or the
+    prepared table predicted.
     """
     folder, number = locate(path)
     receipt, ledger = read_receipt(path), read_ledger(folder.ledger)
@@ -43,7 +44,9 @@ def reaudit_receipt(path: Path, project: Project, pseudonyms: Pseudonyms | None 
     lines = ledger.lines[:number]
     if len(lines) < number:
         raise RegunError(f"{folder.ledger} has no line {number}, so {path} cannot be re-audited.")
-    plan = replan(open_project(project), folder, lines, Options(pseudonyms=pseudonyms or Pseudonyms()))
+    plan = replan(
+        open_project(replace(project, prepared=None)), folder, lines, Options(pseudonyms=pseudonyms or Pseudonyms())
+    )
     if plan.names and not len(plan.new):
         return [Check("audit", None, "the forgotten records are no longer in the data, so it cannot be repeated")]
     try:

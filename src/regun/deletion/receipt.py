@@ -18,16 +18,18 @@ from regun.auditing.influence import Influence
 from regun.auditing.risk import percentiles
 from regun.deletion.assess import Assessor, Attempt
 from regun.deletion.attempt import NO_METHOD
-from regun.deletion.folder import MODEL, OUT_MODELS, PAGE, RECEIPT, REQUEST, RISKS, SIGNATURE
+from regun.deletion.folder import MODEL, OUT_MODELS, PAGE, PREPARED, RECEIPT, REQUEST, RISKS, SIGNATURE
 from regun.deletion.ledger import LedgerLine, now
-from regun.deletion.out_models import RETRAINED, SHORT, to_bytes
+from regun.deletion.out_models import RETRAINED, SHORT, TABLE, to_bytes
 from regun.deletion.plan import Plan
 from regun.deletion.receipt_text import description, letter, limits, page
 from regun.deletion.request import deadline
 from regun.deletion.rule import ALL
 from regun.deletion.signing import public_key_of, sign
+from regun.deletion.table import REFRESH_AFTER
 from regun.errors import RegunError
-from regun.render.numbers import names
+from regun.prepared import Prepared
+from regun.render.numbers import many, names
 from regun.render.tables import csv_text
 from regun.settings import read_json
 from regun.unlearning import Outcome
@@ -67,7 +69,8 @@ def make_files(
         files={},
         previous=plan.tip,
     )
-    receipt = _receipt(assessor, attempts, line, earlier)
+    erased = plan.table.without(plan.forgotten()) if plan.table is not None and line.accepted else None
+    receipt = _receipt(assessor, attempts, line, earlier, erased)
     files = {
         MODEL: weights_bytes(state),
         REQUEST: _request_file(plan),
@@ -77,6 +80,11 @@ def make_files(
     }
     if assessor.out_models.kind == SHORT:
         files[OUT_MODELS] = to_bytes(assessor.out_models.predictions)
+    if assessor.out_models.kind == TABLE and plan.table is not None:
+        keys = plan.table.written_keys("train", plan.forget)
+        files[OUT_MODELS] = to_bytes(assessor.out_models.predictions, keys)
+    if erased is not None:
+        files[PREPARED] = erased.to_bytes()
     line = line._replace(files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
     if plan.options.sign is not None:
         files[SIGNATURE] = sign(line, plan.options.sign)
@@ -98,7 +106,11 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def _receipt(
-    assessor: Assessor, attempts: Sequence[Attempt], line: LedgerLine, earlier: Sequence[LedgerLine]
+    assessor: Assessor,
+    attempts: Sequence[Attempt],
+    line: LedgerLine,
+    earlier: Sequence[LedgerLine],
+    erased: Prepared | None,
 ) -> Receipt:
     """Return the receipt of the request that `line` will record; all its sentences follow from its facts."""
     plan, last, model = assessor.plan, attempts[-1], assessor.plan.opened.project.model
@@ -122,6 +134,7 @@ def _receipt(
             "attempts": [_attempt(attempt, plan) for attempt in attempts],
         },
         "audit": _audit(assessor, last),
+        "prepared": _prepared(plan.table.prepared, erased) if plan.table is not None else None,
         "acceptance": {
             "rule": plan.rule.text,
             "verdict": last.verdict,
@@ -215,6 +228,19 @@ def _attempt(attempt: Attempt, plan: Plan) -> dict[str, Any]:
     return {**facts, "description": description(facts)}
 
 
+def _prepared(table: Prepared, erased: Prepared | None) -> dict[str, Any]:
+    """Return what the prepared table is: how it was made, and its digest before and after the request."""
+    about, newest = table.about, erased or table
+    return {
+        **{name: about.get(name) for name in ("folds", "repeats", "created", "trained_by", "recipe")},
+        "digest": table.digest,
+        "digest_after": erased.digest if erased is not None else None,
+        "records_erased": int(newest.about["erased"]) - int(about["erased"]),
+        "erased_share": newest.erased_share,
+        "refresh_after": REFRESH_AFTER,
+    }
+
+
 def _audit(assessor: Assessor, last: Attempt) -> dict[str, Any]:
     def numbers(evaluation: Evaluation) -> dict[str, Any]:
         """Return an evaluation without its curves, and without what the receipt has elsewhere."""
@@ -247,8 +273,11 @@ def _attacks(assessor: Assessor, last: Attempt) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
     if influence is not None and influence.parts:  # none where there are too few unseen records
-        who = "retrained models" if assessor.out_models.kind == RETRAINED else "short trainings without the records"
-        what = f"influence left: each record next to unseen ones that are as hard (by {influence.out_models} {who})"
+        who = {
+            RETRAINED: many(influence.out_models, "retrained model"),
+            TABLE: f"the prepared table, {many(influence.out_models, 'repeat')}",
+        }.get(assessor.out_models.kind, f"{many(influence.out_models, 'short training')} without the records")
+        what = f"influence left: each record next to unseen ones that are as hard (by {who})"
         rows.append(row(what, REFERENCES, [part.against for part in influence.parts if part.against in UNSEEN]))
     runs = last.audit[ALL].attacks.values() if last.audit else ()
     for access, uses in ((OUTPUTS, False), (REFERENCES, True)):

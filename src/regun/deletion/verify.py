@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from regun.artifacts import read_weights, state_digest
-from regun.deletion.folder import FILES, MODEL, RECEIPT, SIGNATURE, Folder
+from regun.deletion.folder import FILES, MODEL, PREPARED, RECEIPT, SIGNATURE, Folder, old_tables
 from regun.deletion.ledger import BEGINNING, LEDGER, Ledger, LedgerLine, read_ledger
 from regun.deletion.receipt import Receipt, read_receipt
 from regun.deletion.signing import read_public_key, read_signature
 from regun.errors import RegunError, StoreError
+from regun.prepared import Prepared
 from regun.render.numbers import many
 
 
@@ -34,7 +35,7 @@ def verify_receipt(path: Path, *, public_key: Path | None = None, alone: bool = 
     checks = _chain(ledger)
     for line in ledger.lines:
         if line.number == number:
-            return [*checks, *_line(path.resolve().parent, line, current, signer)]
+            return [*checks, *_line(path.resolve().parent, line, current, signer, old_table=line in old_tables(ledger))]
         current = line.after if line.accepted else current
     return [*checks, Check(LEDGER, False, f"has no intact line {number}")]
 
@@ -65,8 +66,10 @@ def verify_folder(
     if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
         raise RegunError(f"--expect is {expect!r:.80}; give the hash of a ledger line: 64 digits 0-9 and a-f.")
     ledger, current = read_ledger(folder.ledger), ""
+    old = {line.number for line in old_tables(ledger)}
     for line in ledger.lines:
-        yield f"{line.number:04d}/{RECEIPT}", _line(folder.place(line.number), line, current, signer)
+        checks = _line(folder.place(line.number), line, current, signer, old_table=line.number in old)
+        yield f"{line.number:04d}/{RECEIPT}", checks
         current = line.after if line.accepted else current
     checks = _chain(ledger)
     if expect is not None:
@@ -91,16 +94,26 @@ def _chain(ledger: Ledger) -> list[Check]:
     return checks
 
 
-def _line(place: Path, line: LedgerLine, current: str, signer: str | None) -> list[Check]:
-    """Check a request against its line: files, weights, receipt and signature; `current` is the model before it."""
-    checks = [_file(place / name, line.files[name]) for name in line.files if name in FILES]
+def _line(place: Path, line: LedgerLine, current: str, signer: str | None, *, old_table: bool) -> list[Check]:
+    """Check a request against its line: files, weights, receipt and signature; `current` is the model before it.
+
+    A prepared table that a later request has replaced (`old_table`) may be missing.
+    """
+    removed = [PREPARED] if old_table and not (place / PREPARED).exists() else []
+    checks = [_file(place / name, line.files[name]) for name in line.files if name in FILES and name not in removed]
+    checks += [Check(name, None, "was removed: a later request has a newer table") for name in removed]
     intact, faults = {check.name for check in checks if check.passed}, list[str]()
     if MODEL in intact:
         same = _weights_digest(place / MODEL) == line.after
         checks.append(Check(f"weights of {MODEL}", same, "the digest of the ledger line" if same else "another digest"))
     if RECEIPT in intact:
         try:
-            faults += _misfits(read_receipt(place / RECEIPT), line)
+            receipt = read_receipt(place / RECEIPT)
+            faults += _misfits(receipt, line)
+            if PREPARED in intact:
+                same = Prepared.load(place / PREPARED).digest == _field(receipt, "prepared", "digest_after")
+                note = "the digest of the receipt" if same else "another digest than the receipt's"
+                checks.append(Check(f"table in {PREPARED}", same, note))
         except RegunError as fault:
             faults.append(f"names a receipt that is none: {fault}")
     if not {MODEL, RECEIPT} <= line.files.keys() <= set(FILES):

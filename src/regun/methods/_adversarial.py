@@ -42,7 +42,7 @@ class View:
 
 
 def find(view: View, y: Tensor, attack: Attack) -> Adversarial:
-    """For each input the first point on its path that is misclassified (with `freeze`), inside the box.
+    """Return, for each input, the first misclassified point on its path (with `freeze`), inside the box.
 
     Only inputs that still resist are run further, so the cost is what is needed and not steps times inputs.
     """
@@ -55,7 +55,7 @@ def find(view: View, y: Tensor, attack: Attack) -> Adversarial:
     for number in range(attack.rounds):
         for taken in range(attack.steps + 1):
             last = taken == attack.steps
-            guess, gradient = _look(view, current[alive], alive, y[alive], need_gradient=not last)
+            guess, gradient = _predict(view, current[alive], alive, y[alive], need_gradient=not last)
             samples += len(alive)
             fooled = guess != y[alive]
             if (attack.freeze or last or (taken == 0 and number == 0)) and fooled.any():
@@ -77,8 +77,8 @@ def find(view: View, y: Tensor, attack: Attack) -> Adversarial:
     return Adversarial(best, labels, failed, epsilon, samples)
 
 
-def _look(view: View, x: Tensor, rows: Tensor, y: Tensor, *, need_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Predicted classes and, if wanted, the gradient of the summed cross-entropy by the input."""
+def _predict(view: View, x: Tensor, rows: Tensor, y: Tensor, *, need_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Return predicted classes and, if wanted, the gradient of the summed cross-entropy by the input."""
     if not need_gradient:
         with torch.no_grad():
             return view.logits(x, rows).argmax(1), torch.zeros_like(x)
@@ -89,7 +89,7 @@ def _look(view: View, x: Tensor, rows: Tensor, y: Tensor, *, need_gradient: bool
 
 
 def _project(moved: Tensor, start: Tensor, epsilon: Tensor, view: View) -> Tensor:
-    """Back into the ball around `start`, then into the box; the box contains `start`, so the ball still holds."""
+    """Return `moved` put back into the ball around `start`, then into the box; the box contains `start`."""
     offset = moved - start
     shrink = (epsilon / _norm(offset).clamp(min=1e-12)).clamp(max=1)
     inside = start + _view(shrink, start) * offset

@@ -71,12 +71,12 @@ class BaselineComparison:
         return _loss(self.base_correct, self.correct(model, self.judged))
 
     def fitted(self, model: nn.Module) -> bool:
-        """True if the model fits the retain set about as well as the base does: it was trained for long enough."""
+        """Return True if the model fits the retain set about as well as the base: it was trained for long enough."""
         lost = _loss(self.base_correct_on_retain, self.correct(model, self.retain))
         return lost.share <= max(TOLERANCE / 2, lost.error)
 
     def collapsed(self, model: nn.Module) -> bool:
-        """True if more than a quarter of the base's accuracy above guessing is significantly lost."""
+        """Return True if more than a quarter of the base's accuracy above guessing is significantly lost."""
         skill = float(self.base_correct.mean()) - 1 / self.job.examples.num_classes
         return skill > MIN_SKILL and self.loss(model).significant > 0.25 * skill
 

@@ -14,17 +14,8 @@ def first_part(job: Job, first: Work, second: Work) -> Job:
     Budgets are shared in proportion to planned work, at least 1 each. Costs add up, so the second loop may simply run
     up to the whole budget.
     """
-    return replace(job, budget=_share(job, first, second), on_epoch=_ignore)
-
-
-def unobserved(job: Job) -> Job:
-    """Return the job for training another model than the unlearned one: without observer and without budget."""
-    return replace(job, budget=None, on_epoch=_ignore)
-
-
-def _share(job: Job, first: Work, second: Work) -> Budget | None:
     if job.budget is None:
-        return None
+        return unobserved(job)
     if job.budget.steps is not None:
         spent, left, ours, theirs = job.cost.steps, job.budget.steps - job.cost.steps, first.steps, second.steps
     else:
@@ -32,7 +23,13 @@ def _share(job: Job, first: Work, second: Work) -> Budget | None:
         ours, theirs = first.samples, second.samples
     share = round(left * ours / max(1, ours + theirs))
     until = spent + max(1, min(share, left - 1 if theirs else left))
-    return Budget(steps=until) if job.budget.steps is not None else Budget(samples=until)
+    budget = Budget(steps=until) if job.budget.steps is not None else Budget(samples=until)
+    return replace(job, budget=budget, on_epoch=_ignore)
+
+
+def unobserved(job: Job) -> Job:
+    """Return the job for training another model than the unlearned one: without observer and without budget."""
+    return replace(job, budget=None, on_epoch=_ignore)
 
 
 def _ignore(epoch: Epoch, model: nn.Module) -> None:

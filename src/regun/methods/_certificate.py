@@ -31,7 +31,7 @@ ASSUMED = (
 
 
 def divergence_rate(*, steps: int, lr: float, weight_decay: float, radius: float, clip: float, noise: float) -> float:
-    """rho: after these steps the Renyi divergence of any order alpha is at most alpha rho."""
+    """Return rho: after these steps the Renyi divergence of any order alpha is at most alpha rho."""
     shrink = 1 - lr * weight_decay
     powers = [shrink**k for k in range(steps)]
     apart = 2 * radius * shrink**steps + 2 * lr * clip * math.fsum(powers)
@@ -39,19 +39,19 @@ def divergence_rate(*, steps: int, lr: float, weight_decay: float, radius: float
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """The least epsilon over all orders (Mironov 2017, Proposition 3): rho + 2 sqrt(rho log(1/delta))."""
+    """Return the least epsilon over all orders (Mironov 2017, Proposition 3): rho + 2 sqrt(rho log(1/delta))."""
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
 def without_noise(model: nn.Module, norms: Sequence[nn.Module]) -> bool:
-    """Whether the model has frozen weights, or buffers of numbers besides those of `norms`."""
+    """Return True if the model has frozen weights, or buffers of numbers besides those of `norms`."""
     own = {id(buffer) for layer in norms for buffer in layer.buffers()}
     loose = (b for b in model.buffers() if b.is_floating_point() and id(b) not in own)
     return any(not p.requires_grad for p in model.parameters()) or any(True for _ in loose)
 
 
 def certificate(epsilon: float | None, delta: float, steps: int, missing: list[str]) -> dict[str, Any]:
-    """The bound as JSON; it `holds` where nothing is `missing`."""
+    """Return the bound as JSON; it `holds` where nothing is `missing`."""
     return {
         "epsilon": epsilon,
         "delta": delta,

@@ -9,7 +9,7 @@ from typing import Any
 from regun.errors import SettingsError, unknown
 from regun.hashing import code_digest, digest
 from regun.models.forward import counting
-from regun.plugins import guarded
+from regun.plugins import user_code
 from regun.rng import isolated
 from regun.settings import bind, to_json
 from regun.training.fit import Fitted
@@ -26,6 +26,8 @@ class Needs:
     fresh_model: bool = False
     out_of_fold: bool = False
     """Whether it needs a prepared table (`regun.prepare`)."""
+    out_of_fold_helps: bool = False
+    """Whether a prepared table is used where there is one."""
     heldout_helps: bool = False
     """Whether held-out examples are used where there are some."""
 
@@ -33,6 +35,11 @@ class Needs:
     def uses_heldout(self) -> bool:
         """True if the method may learn from held-out examples; then these cannot judge its result."""
         return self.heldout or self.heldout_helps
+
+    @property
+    def uses_out_of_fold(self) -> bool:
+        """True if the method uses a prepared table where there is one."""
+        return self.out_of_fold or self.out_of_fold_helps
 
     @classmethod
     def either(cls, *needs: "Needs") -> "Needs":
@@ -68,12 +75,12 @@ class Work:
 
 
 def passes(epochs: int, examples: int, batch: int) -> Work:
-    """Epochs over one set."""
+    """Return the work of epochs over one set."""
     return Work(epochs * -(-examples // batch), epochs * examples)
 
 
 def paired_passes(epochs: int, forget: int, retain: int, batches: tuple[int, int], epoch: str) -> Work:
-    """Epochs of steps with a forget and a retain batch, ended as `streams.paired` ends them."""
+    """Return the work of epochs of steps with a forget and a retain batch, ended as by `streams.paired`."""
     first, second = -(-forget // batches[0]), -(-retain // batches[1])
     steps = epochs * {"forget": first, "retain": second, "shorter": min(first, second)}[epoch]
     return Work(steps, round(steps * (forget / first + retain / second)))
@@ -122,20 +129,20 @@ class Method:
     """Other methods that this one runs, with their settings: their code decides the result too."""
 
     def needs_of(self, config: Any) -> Needs:
-        """What a run with these settings needs."""
+        """Return what a run with these settings needs."""
         return self.own_needs(config) if self.own_needs is not None else self.needs
 
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
-        users = guarded(f"the method {self.name}") if self.source else nullcontext()
+        users = user_code(f"the method {self.name}") if self.source else nullcontext()
         with users, isolated(job.derive("method"), job.device), counting(lambda n: job.cost.add(forward=n)):
             return self.unlearn(job, config) or Fitted()
 
     def planned(
         self, config: Any, forget: int, retain: int, budget: Budget | None = None, recipe: Recipe | None = None
     ) -> Work | None:
-        """What a run on sets of these sizes takes, on a base of this recipe; None for a method that does not tell."""
+        """Return the work of a run on sets of these sizes, on a base of this recipe; None if unknown."""
         if self.work is None:
             return None
         asks = len(inspect.signature(self.work).parameters) > 3
@@ -151,33 +158,26 @@ class Method:
     def configure(
         self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
     ) -> Any:
-        """Settings from `values` over a preset over `start` over the defaults; all mistakes at once."""
+        """Return settings from `values` over a preset over `start` over the defaults; raise all mistakes at once."""
         if preset is not None and preset not in self.presets:
             raise SettingsError([unknown(f"preset of {self.name}", preset, self.presets)])
         under = {**(start or {}), **(self.presets[preset] if preset is not None else {})}
-        unsaid = [name for name in self.required if name not in under and name not in values]
-        if unsaid:
-            raise SettingsError([_unsaid(self, unsaid)])
+        missing = [name for name in self.required if name not in under and name not in values]
+        if missing:
+            example = ",".join(f"{name}=..." for name in self.required)
+            problem = (
+                f"{self.name} needs the recipe that the model was trained by; {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing. Write '{self.name},{example}' with whatever else "
+                "differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...); in Python "
+                "also recipe=..., in a Project retrain=...; or name a preset: "
+                f"{', '.join(f'{self.name}@{preset}' for preset in self.presets)}."
+            )
+            raise SettingsError([problem])
         return bind(self.config, values, self.name, bind(self.config, under, self.name))
 
     def describe(self, config: Any) -> dict[str, Any]:
-        """The method and its settings as JSON, for the content key, with the digest of the code that decides it."""
-        code = self.source or _own_code(self.name)
+        """Return method and settings as JSON, for the content key, with the digest of the deciding code."""
+        code = self.source or code_digest(f"regun.methods.{self.name}")
         if self.runs is not None:
             code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
         return {"name": self.name, "config": to_json(config), "code": code}
-
-
-def _unsaid(method: Method, names: Sequence[str]) -> str:
-    example = ",".join(f"{name}=..." for name in method.required)
-    return (
-        f"{method.name} is the truth only by the recipe that the model was trained by, and of that "
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not known. Say how it was trained, "
-        f"'{method.name},{example}' with whatever else differs from the defaults (optimizer, batch_size, momentum, "
-        f"weight_decay, schedule, ...), in Python also recipe=..., of a Project retrain=...; or name a preset: "
-        f"{', '.join(f'{method.name}@{p}' for p in method.presets)}."
-    )
-
-
-def _own_code(name: str) -> str:
-    return code_digest(f"regun.methods.{name}")

@@ -112,7 +112,7 @@ class MembershipGap:
 
 
 def in_rounds(stream: Stream, each: int) -> Stream:
-    """The same batches with an epoch every `each` steps, whatever a pass over the forget set takes."""
+    """Return the same batches with an epoch every `each` steps, whatever a pass over the forget set takes."""
     per_pass, samples = stream.steps(0), stream.samples(0)
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:

@@ -23,25 +23,20 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     the job's weights either way: nothing that is frozen was learned with the rest.
     """
     seed = job.derive(*purpose)
-    made = job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed)
-    _check_learned(uncompiled(made), job.model)
-    twin = copied(job.model)
-    twin.load_state_dict(uncompiled(made).state_dict())
-    with torch.no_grad():
-        for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
-            value.copy_(own)
-    return twin
-
-
-def _check_learned(made: nn.Module, model: nn.Module) -> None:
-    """Raise if `rebuild` returned the trained weights: training from these is no training from scratch."""
-    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    made = uncompiled(job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed))
+    trained = {name: p for name, p in job.model.named_parameters() if p.requires_grad}
     new = dict(made.named_parameters())
-    if own and all(name in new and torch.equal(new[name].detach().to(p), p.detach()) for name, p in own.items()):
+    if trained and all(n in new and torch.equal(new[n].detach().to(p), p.detach()) for n, p in trained.items()):
         raise RegunError(
             "rebuild returned the model's own trained weights: a model that starts from these has seen what is to be "
             "forgotten. Let rebuild(seed) return a new, untrained model (or the pretrained one it was made from)."
         )
+    twin = copied(job.model)
+    twin.load_state_dict(made.state_dict())
+    with torch.no_grad():
+        for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
+            value.copy_(own)
+    return twin
 
 
 def reset(model: nn.Module, seed: int) -> nn.Module:
@@ -106,7 +101,7 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
 
 def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
-    """theta <- (1 - share) theta + share fresh, for all trainable weights but those of normalisation layers."""
+    """Set theta <- (1 - share) theta + share fresh, for trainable weights other than those of normalisation layers."""
     norms = {f"{name}.{own}" for name, layer in _layers(model) if is_norm(layer) for own, _ in layer.named_parameters()}
     new = dict(fresh.named_parameters())
     with torch.no_grad():
@@ -116,7 +111,7 @@ def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
 
 
 def is_norm(layer: nn.Module) -> bool:
-    """True if a layer normalizes; by its name, since models bring their own kinds (RMSNorm and the like)."""
+    """Return True if a layer normalizes; by its name, since models bring their own kinds (RMSNorm and the like)."""
     return "norm" in type(layer).__name__.lower() and not list(layer.children())
 
 
@@ -126,32 +121,20 @@ def reset_parameters(model: nn.Module) -> None:
         own_reset = getattr(layer, "reset_parameters", None)
         if callable(own_reset):
             own_reset()
-    _reset_by_model(model)
-    _reset_adapters(model)
-
-
-def _reset_by_model(model: nn.Module) -> None:
-    """Models of the package transformers draw other weights than their layers would: embeddings fifty times smaller."""
+    # Models of the package transformers draw other weights than their layers would: embeddings fifty times smaller.
     done: set[nn.Module] = set()
     for whole in model.modules():
         rule = getattr(whole, "_init_weights", None)
-        if callable(rule) and whole not in done:
-            parts = list(whole.modules())
-            for part in reversed(parts):
-                _forget_flags(part)
-                rule(part)
-            done.update(parts)
-
-
-def _forget_flags(part: nn.Module) -> None:
-    """What the package marks as drawn already it would not draw again."""
-    for marked in (part, *part.parameters(recurse=False), *part.buffers(recurse=False)):
-        if hasattr(marked, "_is_hf_initialized"):
-            delattr(marked, "_is_hf_initialized")
-
-
-def _reset_adapters(model: nn.Module) -> None:
-    """Adapters of the package peft as they begin, changing nothing: their layers alone would draw noise."""
+        if not callable(rule) or whole in done:
+            continue
+        parts = list(whole.modules())
+        for part in reversed(parts):
+            for marked in (part, *part.parameters(recurse=False), *part.buffers(recurse=False)):
+                if hasattr(marked, "_is_hf_initialized"):  # the rule would not draw it again
+                    delattr(marked, "_is_hf_initialized")
+            rule(part)
+        done.update(parts)
+    # Adapters of the package peft start by changing nothing: their layers alone would draw noise.
     for layer in model.modules():
         reset_lora = getattr(layer, "reset_lora_parameters", None)
         if callable(reset_lora):
@@ -160,7 +143,7 @@ def _reset_adapters(model: nn.Module) -> None:
 
 
 def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
+    """Yield frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
     for prefix, layer in _layers(model):
         own = dict(layer.named_parameters(recurse=False))
         frozen = {name: p for name, p in own.items() if not p.requires_grad}

@@ -13,13 +13,13 @@ HELP = "layers to train: all, or last:K, the last K that have weight matrices an
 
 
 def check_layers(text: str, noun: str) -> None:
-    """Refuse what is neither `all` nor `last:K`."""
+    """Raise unless the text is `all` or `last:K`."""
     if text != "all" and not re.fullmatch(r"last:[1-9][0-9]*", text):
         raise SettingsError([f"{noun}.layers is {text!r}; give all, or last:K with K of at least 1, as in last:2."])
 
 
 def chosen_layers(model: nn.Module, text: str) -> list[tuple[str, nn.Module]]:
-    """The layers that `all` or `last:K` names, with everything registered after them, in the order of registration.
+    """Return the layers that `all` or `last:K` names, with everything after them, in the order of registration.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
     >>> [name for name, _ in chosen_layers(net, "last:2")]
@@ -57,7 +57,7 @@ def training_only(model: nn.Module, text: str) -> Generator[list[str]]:
 
 
 def copy_layers(source: nn.Module, into: nn.Module, text: str) -> None:
-    """Weights and buffers of the chosen layers, from one model into another of the same kind."""
+    """Copy weights and buffers of the chosen layers from one model into another of the same kind."""
     names = {name for name, _ in chosen_layers(into, text)}
     state = {k: v for k, v in source.state_dict().items() if k.rpartition(".")[0] in names}
     into.load_state_dict(state, strict=False)

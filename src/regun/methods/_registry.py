@@ -23,12 +23,12 @@ TUNED = Path(__file__).parent / "tuned"
 
 
 def method_names() -> list[str]:
-    """The methods of this package."""
+    """Return the methods of this package."""
     return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if not m.name.startswith("_"))
 
 
 def get_method(method: str | Callable[..., Any]) -> Method:
-    """A method by name, `file.py`, `module:function` or `file.py:function`, or a function itself."""
+    """Return a method by name, `file.py`, `module:function` or `file.py:function`, or a function itself."""
     if callable(method):
         return _from_function(method, f"{method.__module__}:{getattr(method, '__qualname__', 'method')}")
     if method in method_names():
@@ -95,7 +95,7 @@ class MethodSpec:
         return self.method.title
 
     def preset_for(self, family: str | None) -> str | None:
-        """The preset that applies: the one named, else the paper's for the model's family, where there is one."""
+        """Return the preset that applies: the one named, else the paper's for the model's family, if any."""
         return self.preset or (family if family in self.method.presets else None)
 
     def configure(
@@ -115,7 +115,7 @@ class MethodSpec:
 
 
 def tuned_files() -> dict[str, Path]:
-    """Settings that were searched for on real data, as files that `regun tune` writes, by name (docs/results.md)."""
+    """Return the files of settings that `regun tune` found on real data, by name (docs/results.md)."""
     return {path.stem: path for path in sorted(TUNED.glob("*.toml"))}
 
 
@@ -127,8 +127,10 @@ def _tuned() -> dict[str, Any]:
 
 
 def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:
-    """A method's presets from those files: `cifar10-small-10` was found for 10 % forgotten, `cifar10-small-10-teacher`
-    over the preset `teacher`."""
+    """Return a method's presets from those files.
+
+    `cifar10-small-10` is for 10 % forgotten, `cifar10-small-10-teacher` the same over the preset `teacher`.
+    """
     presets: dict[str, dict[str, Any]] = {}
     for file, requests in _tuned().items():
         for request, blocks in requests.items():

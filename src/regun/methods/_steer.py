@@ -5,16 +5,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-Gradients = Sequence[Tensor]
-
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of `loss` by each parameter; zeros where it does not depend on one."""
+    """Return the gradient of `loss` by each parameter; zeros where it does not depend on one."""
     return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
 
 
 def steered(value: Tensor, parameters: Iterable[Tensor], directions: Iterable[Tensor]) -> Tensor:
-    """A loss with this value whose gradient by the parameters is exactly `directions`.
+    """Return a loss with this value whose gradient by the parameters is exactly `directions`.
 
     L = value + <theta - sg(theta), g>, where sg stops the gradient: the second term is 0 and its gradient is g.
 
@@ -28,11 +26,11 @@ def steered(value: Tensor, parameters: Iterable[Tensor], directions: Iterable[Te
 
 
 def norm_of(tensors: Iterable[Tensor]) -> Tensor:
-    """The Euclidean norm of all of them together."""
+    """Return the Euclidean norm of all of them together."""
     return torch.stack([t.detach().float().square().sum() for t in tensors]).sum().sqrt()
 
 
 def clipped(tensors: Sequence[Tensor], bound: float) -> list[Tensor]:
-    """The tensors, scaled down together so that their common norm is at most `bound`."""
+    """Return the tensors, scaled down together so that their common norm is at most `bound`."""
     scale = (bound / norm_of(tensors).clamp(min=1e-30)).clamp(max=1)
     return [t * scale.to(t) for t in tensors]

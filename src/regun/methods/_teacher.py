@@ -90,6 +90,13 @@ def answers_of(teachers: Sequence[nn.Module], job: Job, temperature: float) -> C
     forget = job.indices("forget")
     logits = torch.stack([eval_logits(teacher, job.examples, forget, job.device) for teacher in teachers])
     answers = functional.softmax(logits.double() / temperature, dim=-1).mean(dim=0).float()
+    rows = rows_of_step(job, answers)
+    return lambda step: rows(step).to(job.device)
+
+
+def rows_of_step(job: Job, values: Tensor) -> Callable[[Step], Tensor]:
+    """Return the function from a step to those rows of `values`, one per forgotten example, that its batch needs."""
+    forget = job.indices("forget")
     place = torch.full((len(job.examples),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
-    return lambda step: answers[place[step.forget.indices.cpu()]].to(job.device)
+    return lambda step: values[place[step.forget.indices.cpu()]]

@@ -40,7 +40,7 @@ class Pool:
         self.start = np.concatenate([[0], np.cumsum(self.size)[:-1]])
 
     def draw(self, counts: Indices, generator: torch.Generator, *, replacement: bool) -> tuple[Tensor, Indices]:
-        """`counts[k]` positions of class k (any class where the pool has none of k), and the class each stands for.
+        """Return `counts[k]` positions of class k (any class if the pool lacks k), and the class each stands for.
 
         Without replacement while the pool suffices; beyond that, every member is used as evenly as possible.
         """
@@ -63,7 +63,7 @@ class Pool:
 def histogram_picks(
     pool: Pool, labels: Tensor, m: int | None, granularity: str, generator: torch.Generator, *, replacement: bool
 ) -> Picks:
-    """Draws that match the forget batch's class histogram, for the batch, each class or each example."""
+    """Return draws that match the forget batch's class histogram, for the batch, each class or each example."""
     y = labels.cpu().numpy()
     seen = np.bincount(y, minlength=pool.classes)
     wanted = len(y) if m is None else m
@@ -84,7 +84,7 @@ def histogram_picks(
 
 
 def uniform_picks(pool: Pool, labels: Tensor, m: int | None, generator: torch.Generator, *, replacement: bool) -> Picks:
-    """Draws from the whole held-out set, whatever the labels; one target for the batch."""
+    """Return draws from the whole held-out set, whatever the labels; one target for the batch."""
     wanted, size = len(labels) if m is None else m, len(pool.labels)
     if replacement:
         chosen = torch.randint(size, (wanted,), generator=generator)
@@ -94,7 +94,7 @@ def uniform_picks(pool: Pool, labels: Tensor, m: int | None, generator: torch.Ge
 
 
 def nearest(features: Tensor, heldout: Tensor, k: int, block: int = 4096) -> Tensor:
-    """Positions (n, k) of each row's k most cosine-similar held-out rows, nearest first, ties to the earlier one."""
+    """Return positions (n, k) of each row's k most cosine-similar held-out rows, nearest first; ties to the earlier."""
     if not 1 <= k <= len(heldout):
         raise RegunError(f"regun.k is {k}; the held-out set has {len(heldout)} examples, so give 1 to {len(heldout)}.")
     ours, theirs = functional.normalize(features, dim=1), functional.normalize(heldout, dim=1)
@@ -106,7 +106,7 @@ def nearest(features: Tensor, heldout: Tensor, k: int, block: int = 4096) -> Ten
 
 
 def nearest_picks(neighbours: Tensor, labels: Tensor, classes: int, granularity: str) -> Picks:
-    """Each forget example's neighbours (b, k), speaking for the batch, its class, or the example alone."""
+    """Return each forget example's neighbours (b, k), speaking for the batch, its class, or the example alone."""
     count, k = neighbours.shape
     y = labels.cpu()
     group_of = {"batch": torch.zeros(count, dtype=torch.long), "class": y, "sample": torch.arange(count)}[granularity]
@@ -115,7 +115,7 @@ def nearest_picks(neighbours: Tensor, labels: Tensor, classes: int, granularity:
 
 
 def aggregate(picks: Picks, logits_at: Callable[[Tensor], Tensor], aggregation: str, temperature: float) -> Tensor:
-    """One target a forget example (b, K): the mean of its group's probabilities, or softmax of its mean logits."""
+    """Return one target per forget example (b, K): its group's mean probabilities, or softmax of its mean logits."""
     logits = logits_at(picks.chosen).double() / temperature
     values = functional.softmax(logits, dim=1) if aggregation == "probabilities" else logits
     total = torch.zeros(picks.groups, values.shape[1], dtype=values.dtype).index_add_(0, picks.speaks_for, values)

@@ -78,7 +78,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """An attack of as many rounds as it usually takes, then epochs over the chosen sets; none is taken to fail."""
+    """Return the work: a usual attack, then epochs over the chosen sets; no example is assumed to fail."""
     attack = Work(0, round(forget * config.steps * min(config.rounds, ROUNDS)))
     if config.train_on == "weighted":
         both = (config.batch_size, config.batch_size)
@@ -97,18 +97,24 @@ def unlearn(job: Job, config: Config) -> Fitted:
         mixed = replace(job, examples=Joined((job.examples, adversarial)))
     if config.train_on == "weighted":
         stream = paired(mixed, config.batch_size, config.batch_size, epoch="shorter", forget=made)
-        loss = _weighted_loss(job, config.w)
     else:
         parts = {"adv": made, "forget": job.indices("forget"), "retain": job.indices("retain")}
         chosen = np.concatenate([parts[name] for name in config.train_on.split("+")])
-        stream, loss = one_pass(mixed, "retain", chosen, config.batch_size), _plain_loss(job)
+        stream = one_pass(mixed, "retain", chosen, config.batch_size)
+
+    def loss(step: Step) -> Tensor:
+        if config.train_on != "weighted":
+            return retain_loss(job, step)
+        adversarial = functional.cross_entropy(job.logits(step.forget.x), step.forget.y)
+        return (1 - config.w) * adversarial + config.w * retain_loss(job, step)
+
     fitted = fit(mixed, stream, loss, config)
     fitted.notes.update(adversarial=len(labels), failed=failed)
     return fitted
 
 
 def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
-    """Model inputs and wrong labels of D_A, and how many examples were never fooled."""
+    """Return model inputs and wrong labels of D_A, and how many examples were never fooled."""
     attack = Attack(config.epsilon, config.steps, config.step, config.rounds, config.freeze, config.restart)
     forget = job.indices("forget")
     inputs: list[Inputs] = []
@@ -127,11 +133,13 @@ def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
     y = torch.cat(labels).numpy()
     if not len(y):
         raise RegunError(f"AMUN fooled the model on none of {len(forget)} examples; raise amun.rounds or amun.epsilon.")
-    return _joined(inputs), y, failed
+    maps = [part if isinstance(part, Mapping) else {"": part} for part in inputs]
+    joined = {name: torch.cat([part[name] for part in maps]).cpu() for name in maps[0]}
+    return joined if isinstance(inputs[0], Mapping) else joined[""], y, failed
 
 
 def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, Tensor], Inputs]]:
-    """What the attack changes, and how changed rows become model inputs."""
+    """Return what the attack changes, and how changed rows become model inputs."""
     examples = job.examples
     if isinstance(examples, PixelExamples):
         indices = batch.indices.cpu().numpy()
@@ -143,7 +151,14 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
         low, high = (examples.normalise(torch.full_like(pixels[:1], value)) for value in (0.0, 1.0))
         inputs = examples.normalise(pixels)
         return View(inputs, lambda z, rows: logits_of(job.model, z), low, high), lambda z, rows: z
-    name = _attacked(batch.x)
+    if isinstance(batch.x, Tensor):
+        names = [""]
+    else:
+        names = [name for name, tensor in batch.x.items() if tensor.is_floating_point()]
+        if len(names) != 1:
+            have = f"{names or 'none'} among {list(batch.x)}"
+            raise RegunError(f"AMUN changes one floating-point input; this model has {have}.")
+    name = names[0]
 
     def finish(z: Tensor, rows: Tensor) -> Inputs:
         return z if isinstance(batch.x, Tensor) else {k: z if k == name else v[rows] for k, v in batch.x.items()}
@@ -151,33 +166,3 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
     given = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
     x = given if given.dtype == torch.float64 else given.float()  # half precision would round the steps away
     return View(x, lambda z, rows: logits_of(job.model, finish(z, rows))), finish
-
-
-def _attacked(x: Inputs) -> str:
-    """The name of the one floating-point input of a mapping."""
-    if isinstance(x, Tensor):
-        return ""
-    names = [name for name, tensor in x.items() if tensor.is_floating_point()]
-    if len(names) != 1:
-        raise RegunError(f"AMUN changes one floating-point input; this model has {names or 'none'} among {list(x)}.")
-    return names[0]
-
-
-def _joined(parts: list[Inputs]) -> Inputs:
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.cat([p for p in parts if isinstance(p, Tensor)]).cpu()
-    maps = [p for p in parts if isinstance(p, Mapping)]
-    return {name: torch.cat([p[name] for p in maps]).cpu() for name in first}
-
-
-def _plain_loss(job: Job) -> Callable[[Step], Tensor]:
-    return lambda step: retain_loss(job, step)
-
-
-def _weighted_loss(job: Job, w: float) -> Callable[[Step], Tensor]:
-    def loss(step: Step) -> Tensor:
-        adversarial = functional.cross_entropy(job.logits(step.forget.x), step.forget.y)
-        return (1 - w) * adversarial + w * retain_loss(job, step)
-
-    return loss

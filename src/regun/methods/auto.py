@@ -39,7 +39,7 @@ from regun.training.recipes import Recipe, assumed_recipe, shorten
 
 LOG = logging.getLogger("regun.auto")
 TITLE = "Auto"
-NEEDS = Needs(heldout_helps=True)
+NEEDS = Needs(heldout_helps=True, out_of_fold_helps=True)
 SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 MIN_STEPS = 300
@@ -108,7 +108,7 @@ class Plan:
 
 
 def needs(config: Config) -> Needs:
-    """Held-out examples help to judge; fresh weights are wanted, but there are ways without."""
+    """Return the needs: held-out examples help to judge; fresh weights are wanted, but there are ways without."""
     return NEEDS
 
 
@@ -143,7 +143,7 @@ def plan_of(
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """All that may be needed."""
+    """Return all the work that may be needed."""
     plan = plan_of(config, retain, recipe)
     return plan.teacher + plan.distilling
 
@@ -209,8 +209,10 @@ class _Run:
         return fitted
 
     def as_good(self, teacher: nn.Module) -> bool:
-        """True if the teacher may be returned: trained by the whole recipe, or fitted as well as the base and hardly
-        less accurate on unseen examples."""
+        """Return True if the teacher may be returned.
+
+        It was trained by the whole recipe, or it fits as well as the base and is hardly less accurate on unseen data.
+        """
         if self.plan.training == "whole":
             return not self.comparison.collapsed(teacher)
         lost = self.comparison.loss(teacher)
@@ -220,7 +222,10 @@ class _Run:
         """Move the base towards fresh weights and then towards the teacher's answers; a ruined model becomes the base
         again."""
         job, config = self.job, self.config
-        if self._base_knows_more(teacher):
+        comparison = self.comparison
+        if comparison.collapsed(teacher) or (
+            comparison.fitted(teacher) and comparison.loss(teacher).significant > TOLERANCE
+        ):  # the base knows what the retain set cannot teach; a start nearer to fresh weights would lose that
             LOG.info("the model knows more than the retain set can teach: it keeps its weights. %s", PRETRAINED)
         else:
             shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
@@ -233,12 +238,6 @@ class _Run:
             return self.finish(self.base, "base", warnings=[COLLAPSED])
         fitted.notes |= {"plan": str(self.plan), "result": "distilled", "accuracy": self._accuracy(job.model)}
         return fitted
-
-    def _base_knows_more(self, teacher: nn.Module) -> bool:
-        """True if the base knows what the retain set cannot teach: a start nearer to fresh weights would lose that."""
-        if self.comparison.collapsed(teacher):
-            return True
-        return self.comparison.fitted(teacher) and self.comparison.loss(teacher).significant > TOLERANCE
 
     def finish(self, model: nn.Module, result: str, **notes: Any) -> Fitted:
         """Make `model` the result."""

@@ -47,7 +47,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the forget set and its part of the retain set."""
+    """Return the work: epochs over the forget set and its part of the retain set."""
     return passes(config.epochs, forget + round(config.retain_share * retain), config.batch_size)
 
 

@@ -25,6 +25,7 @@ from regun.data.examples import Inputs
 from regun.errors import RegunError
 from regun.methods._contract import Needs, Range, Ranges, Work
 from regun.methods._distill import in_rounds
+from regun.methods._teacher import rows_of_step
 from regun.models.forward import logits_of
 from regun.settings import check, setting
 from regun.training.fit import Fitted, fit
@@ -74,7 +75,7 @@ def plan_steps(config: Config, forget: int, retain: int, recipe: Recipe | None) 
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """The steps of the update."""
+    """Return the work: the steps of the update."""
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
     steps = rounds * each
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))
@@ -85,13 +86,11 @@ def unlearn(job: Job, config: Config) -> Fitted:
     if job.out_of_fold is None:
         raise RegunError("crossfit needs a prepared table; make one with regun.prepare and give prepared=.")
     forget, base = job.indices("forget"), frozen_copy(job.model) if config.distill > 0 else None
-    targets = job.out_of_fold.to(job.device)
-    place = torch.full((len(job.examples),), -1)
-    place[torch.from_numpy(forget)] = torch.arange(len(forget))
+    targets = rows_of_step(job, job.out_of_fold.cpu())
 
     def loss(step: Step) -> Tensor:
         logits, retained = joint_logits(job, step.forget.x, step.retain.x)
-        target = targets[place[step.forget.indices.cpu()].to(job.device)]
+        target = targets(step).to(job.device)
         forgetting = functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="sum")
         keeping = functional.cross_entropy(retained, step.retain.y)
         if base is not None:

@@ -43,7 +43,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set."""
+    """Return the work: epochs over the retain set."""
     return passes(config.epochs, retain, config.batch_size)
 
 

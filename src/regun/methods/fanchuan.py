@@ -65,7 +65,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """A pass over the forget set, then epochs of a forget round and a pass over the retain set."""
+    """Return the work: a pass over the forget set, then epochs of a forget round and a pass over the retain set."""
     first = passes(min(1, config.epochs), forget, config.batch_size)
     rounds = paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), "shorter")
     return first + rounds + passes(config.epochs, retain, config.batch_size)
@@ -100,13 +100,13 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def flatness(logits: Tensor) -> Tensor:
-    """Mean KL divergence of the model's answers from the uniform distribution."""
+    """Return the mean KL divergence of the model's predictions from the uniform distribution."""
     uniform = torch.full_like(logits, 1 / logits.shape[1])
     return functional.kl_div(functional.log_softmax(logits, dim=1), uniform, reduction="batchmean")
 
 
 def contrast_loss(job: Job, step: Step, temperature: float) -> Tensor:
-    """How far the forget batch's logits are from looking alike towards all of the retain batch."""
+    """Return how far the forget batch's logits are from looking alike towards all of the retain batch."""
     forget = job.logits(step.forget.x)
     with torch.no_grad():
         retain = job.logits(step.retain.x)

@@ -42,7 +42,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set, or over as much of it as is forgotten."""
+    """Return the work: epochs over the retain set, or over as much of it as is forgotten."""
     return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
@@ -57,11 +57,11 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def retain_loss(job: Job, step: Step) -> Tensor:
-    """Mean cross-entropy of the step's retain batch."""
+    """Return mean cross-entropy of the step's retain batch."""
     return functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
 
 
 def retained(job: Job, subset: bool) -> Indices:
-    """The retain set, or a fixed random part of it of the forget set's size."""
+    """Return the retain set, or a fixed random part of it of the forget set's size."""
     indices = job.indices("retain")
     return sample(indices, len(job.indices("forget")), job.seed, "subset") if subset else indices

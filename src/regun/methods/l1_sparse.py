@@ -43,7 +43,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set, or over as much of it as is forgotten."""
+    """Return the work: epochs over the retain set, or over as much of it as is forgotten."""
     return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
@@ -64,7 +64,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def strength_at(config: Config, epoch: int, epochs: int) -> float:
-    """gamma_t in `epoch`, counted from 0."""
+    """Return gamma_t in `epoch`, counted from 0."""
     t = epoch + 1
     factors = {"decay": 2 - 2 * t / epochs, "original": 1 - epoch / epochs, "constant": 1.0, "growing": 2 * t / epochs}
     return config.gamma * factors[config.penalty]

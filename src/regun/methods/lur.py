@@ -58,7 +58,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over both sets, the retain gradient of each step taken twice."""
+    """Return the work: epochs over both sets, the retain gradient of each step taken twice."""
     both = paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), "shorter")
     return both + Work(0, both.steps * min(retain, config.batch_size) + config.prune_batches * config.batch_size)
 
@@ -84,7 +84,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def eligible(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, nn.Parameter]:
-    """Weights and biases of linear and convolution layers whose names match one of the patterns."""
+    """Return weights and biases of linear and convolution layers whose names match one of the patterns."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | _ConvNd)]
     members = {id(p) for layer in layers for p in layer.parameters(recurse=False)}
     names = {name for name, p in trainable(model).items() if id(p) in members}

@@ -56,7 +56,7 @@ class Config(Updates):
     linear: bool = setting(False, "linear layers too, not convolutions alone")
 
     def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
-        """The learning rate in `epoch`; a triangle has its peak in epoch (E + 1) // 2 of E, counted from 1."""
+        """Return the learning rate in `epoch`; a triangle has its peak in epoch (E + 1) // 2 of E, counted from 1."""
         if self.schedule != "triangle":
             return super().lr_at(epoch, fraction, epochs)
         peak = (epochs + 1) // 2
@@ -64,9 +64,9 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Gradients on as much of both sets as is forgotten, then epochs over the retain set."""
-    looked_at = forget + min(forget, retain) if config.rate else 0
-    return Work(0, looked_at) + passes(config.epochs, retain, config.batch_size)
+    """Return the work: gradients on as much of both sets as is forgotten, then epochs over the retain set."""
+    read = forget + min(forget, retain) if config.rate else 0
+    return Work(0, read) + passes(config.epochs, retain, config.batch_size)
 
 
 def unlearn(job: Job, config: Config) -> Fitted:

@@ -36,7 +36,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the forget set."""
+    """Return the work: epochs over the forget set."""
     return passes(config.epochs, forget, config.batch_size)
 
 

@@ -19,7 +19,7 @@ from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Updates
-from regun.training.streams import Stream, chained, one_pass, paired
+from regun.training.streams import chained, one_pass, paired
 
 TITLE = "NegGrad+"
 NEEDS = Needs()
@@ -51,7 +51,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over both sets, together or one after the other."""
+    """Return the work: epochs over both sets, together or one after the other."""
     if config.mode == "sequential":
         after = passes(config.epochs - config.ascent_epochs, retain, config.batch_size)
         return passes(config.ascent_epochs, forget, config.batch_size) + after
@@ -62,22 +62,18 @@ def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend and descend, together or one after the other."""
     stream = paired(job, config.batch_size, config.batch_size, epoch=config.epoch)
     if config.mode == "sequential":
-        stream = _sequential(job, config)
+        forget = one_pass(job, "forget", job.indices("forget"), config.batch_size)
+        retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
+        first = config.ascent_epochs
+        stream = chained(lambda epoch: [(forget, epoch) if epoch < first else (retain, epoch - first)])
     return fit(job, stream, lambda step: weighted_loss(job, step, config.w), config)
 
 
 def weighted_loss(job: Job, step: Step, w: float) -> Tensor:
-    """w CE(retain) - (1 - w) CE(forget) over the parts the step has; a part of weight 0 is not run."""
+    """Return w CE(retain) - (1 - w) CE(forget) over the parts the step has; a part of weight 0 is not run."""
     terms: list[Tensor] = []
     if step.has("forget") and w < 1:
         terms.append((w - 1) * functional.cross_entropy(job.logits(step.forget.x), step.forget.y))
     if step.has("retain") and w > 0:
         terms.append(w * functional.cross_entropy(job.logits(step.retain.x), step.retain.y))
     return sum(terms[1:], terms[0])
-
-
-def _sequential(job: Job, config: Config) -> Stream:
-    forget = one_pass(job, "forget", job.indices("forget"), config.batch_size)
-    retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
-    first = config.ascent_epochs
-    return chained(lambda epoch: [(forget, epoch) if epoch < first else (retain, epoch - first)])

@@ -71,7 +71,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set."""
+    """Return the work: epochs over the retain set."""
     return passes(config.epochs, retain, config.batch_size)
 
 
@@ -104,7 +104,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def proven(job: Job, config: Config, steps: int, *, whole: bool) -> dict[str, Any]:
-    """The bound after `steps` noisy steps, what it assumes, and whether all of that is met and stated."""
+    """Return the bound after `steps` noisy steps, its assumptions, and whether all of them are met and stated."""
     norms = batchnorms(job.model)
     alone = bool(norms) and (config.batch_size < 3 or len(job.indices("retain")) == 1)
     missing = {

@@ -33,6 +33,7 @@ from regun.methods._teacher import (
     TeacherSettings,
     answers_of,
     given_teacher,
+    rows_of_step,
     teacher_recipe,
     teacher_work,
     train_teachers,
@@ -103,7 +104,18 @@ class Config(TeacherSettings):
         super().__post_init__()
         problems: list[str] = []
         if self.target == "teacher":
-            problems += _problems_of_teacher(self)
+            unused = {"selector": "histogram", "granularity": "batch", "m": None, "aggregation": "probabilities"}
+            problems += [
+                f"regun.{name} is {vars(self)[name]!r}; target teacher draws no held-out examples: leave it out."
+                for name, default in unused.items()
+                if vars(self)[name] != default
+            ]
+            if self.source == "moving":
+                problems.append(
+                    "regun.source is 'moving'; target teacher allows base (a teacher is trained) and given."
+                )
+            if self.source == "given" and self.teachers != 1:
+                problems.append(f"regun.teachers is {self.teachers}; with source given there is one: leave it out.")
         if self.selector == "uniform" and self.granularity != "batch":
             problems.append(f"regun.granularity is {self.granularity!r}; selector uniform knows only batch.")
         if self.selector == "nearest" and self.m is not None:
@@ -113,13 +125,13 @@ class Config(TeacherSettings):
 
 
 def needs(config: Config) -> Needs:
-    """A held-out set for targets from unseen data; a fresh model to train a teacher from, or to shrink towards."""
+    """Return the needs: a held-out set for unseen targets; a fresh model for a teacher or to shrink towards."""
     heldout = config.target == "reference" and config.w < 1
     return Needs(heldout=heldout, fresh_model=_trains_teacher(config) or config.shrink > 0)
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """Epochs over the forget set, with retain batches beside it; before, a teacher's training."""
+    """Return the work: a teacher's training, then epochs over the forget set with retain batches."""
     each = teacher_work(teacher_recipe(recipe, config, retain), retain)
     teachers = config.teachers if _trains_teacher(config) else 0
     return sum([each] * teachers, _distillation(config, forget, retain))
@@ -187,7 +199,7 @@ class Target:
 def unseen_target(job: Job, config: Config) -> Target:
     """Prepare RefDist: cache what does not move, and choose how to pick."""
     heldout = job.indices("heldout")
-    source = _source(job, config)
+    source = given_teacher(job) if config.source == "given" else frozen_copy(job.model)
     if config.source == "moving":
 
         def logits_at(chosen: Tensor) -> Tensor:
@@ -202,12 +214,6 @@ def unseen_target(job: Job, config: Config) -> Target:
     return Target(job, pool, _picker(job, config, pool, source), logits_at, config)
 
 
-def _source(job: Job, config: Config) -> nn.Module:
-    if config.source != "given":
-        return frozen_copy(job.model)
-    return given_teacher(job)
-
-
 def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable[[Step, torch.Generator], Picks]:
     if config.selector == "histogram":
         return lambda step, draw: histogram_picks(
@@ -219,11 +225,8 @@ def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable
     ours = eval_features(source, job.examples, forget, job.device)
     theirs = eval_features(source, job.examples, job.indices("heldout"), job.device)
     neighbours = nearest(ours, theirs, config.k)
-    place = torch.full((len(job.examples),), -1)
-    place[torch.from_numpy(forget)] = torch.arange(len(forget))
-    return lambda step, _: nearest_picks(
-        neighbours[place[step.forget.indices.cpu()]], step.forget.y, pool.classes, config.granularity
-    )
+    rows = rows_of_step(job, neighbours)
+    return lambda step, _: nearest_picks(rows(step), step.forget.y, pool.classes, config.granularity)
 
 
 def _trains_teacher(config: Config) -> bool:
@@ -233,20 +236,3 @@ def _trains_teacher(config: Config) -> bool:
 def _distillation(config: Config, forget: int, retain: int) -> Work:
     batches = (config.batch_size, config.retain_batch or config.batch_size)
     return paired_passes(config.epochs, forget, retain, batches, "forget")
-
-
-def _problems_of_teacher(config: Config) -> list[str]:
-    """Settings that say nothing once a teacher answers on the forgotten examples themselves."""
-    unused = {"selector": "histogram", "granularity": "batch", "m": None, "aggregation": "probabilities"}
-    problems = [
-        f"regun.{name} is {vars(config)[name]!r}; target teacher draws no held-out examples: leave it out."
-        for name, usual in unused.items()
-        if vars(config)[name] != usual
-    ]
-    if config.source == "moving":
-        problems.append("regun.source is 'moving'; target teacher knows base (a teacher is trained) and given.")
-    if config.source == "given" and config.teachers != 1:
-        problems.append(
-            f"regun.teachers is {config.teachers}; the teacher that is given is the only one: leave it out."
-        )
-    return problems

@@ -42,7 +42,7 @@ class Config(Recipe):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """The training recipe on the retain set."""
+    """Return the work: the training recipe on the retain set."""
     return passes(config.epochs, retain, config.batch_size)
 
 

@@ -63,7 +63,7 @@ class Config:
             self.method(part)
 
     def method(self, part: str) -> tuple[Method, Any] | None:
-        """The method of `easy` or `hard` with its settings; None for none."""
+        """Return the method of `easy` or `hard` with its settings; None for none."""
         text = str(vars(self)[part])
         if text == "none":
             return None
@@ -77,17 +77,17 @@ class Config:
 
 
 def needs(config: Config) -> Needs:
-    """All that either method needs."""
+    """Return all that either method needs."""
     return Needs.either(*(method.needs_of(own) for method, own in runs(config)))
 
 
 def runs(config: Config) -> list[tuple[Method, Any]]:
-    """The methods that a run consists of."""
+    """Return the methods that a run consists of."""
     return [found for part in PARTS if (found := config.method(part)) is not None]
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    """The sum of both."""
+    """Return the work: the sum of both."""
     hard = _hard(config, forget)
     sizes = {"easy": forget - hard, "hard": hard}
     return sum((_planned(config.method(part), n, retain, recipe) for part, n in sizes.items()), Work(0, 0))
@@ -113,7 +113,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def split(job: Job, config: Config) -> tuple[Indices, Indices]:
-    """The forget set as easy and hard examples; of equal ones the later is hard."""
+    """Return the forget set as easy and hard examples; of equal ones the later is hard."""
     forget = job.indices("forget")
     order = torch.argsort(memorisation(job, config.score), stable=True).numpy()
     cut = len(forget) - _hard(config, len(forget))
@@ -134,7 +134,7 @@ def memorisation(job: Job, score: str) -> Tensor:
 
 
 def _log_odds(job: Job, model: nn.Module) -> Tensor:
-    """log p(y|x) - log sum_{k != y} p(k|x), from the logits."""
+    """Return log p(y|x) - log sum_{k != y} p(k|x), from the logits."""
     forget = job.indices("forget")
     logits = eval_logits(model, job.examples, forget, job.device).double()
     own = functional.one_hot(torch.from_numpy(job.examples.labels_at(forget)), logits.shape[1]).bool()

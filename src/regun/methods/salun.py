@@ -46,7 +46,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """The saliency of the forget set, then epochs over both sets."""
+    """Return the work: the saliency of the forget set, then epochs over both sets."""
     batches = (config.batch_size, config.batch_size)
     return Work(0, forget) + paired_passes(config.epochs, forget, retain, batches, config.epoch)
 
@@ -73,6 +73,6 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def random_labels(y: Tensor, classes: int, draw: torch.Generator, *, wrong: bool) -> Tensor:
-    """Uniform labels, over the K-1 wrong classes or over all K."""
+    """Return uniform labels, over the K-1 wrong classes or over all K."""
     shift = torch.randint(1 if wrong else 0, classes, y.shape, generator=draw).to(y.device)
     return (y + shift) % classes

@@ -19,7 +19,7 @@ from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
 from regun.training.recipes import Updates
-from regun.training.streams import Stream, chained, one_pass
+from regun.training.streams import chained, one_pass
 from regun.types import Inputs
 
 TITLE = "SCRUB"
@@ -54,7 +54,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over the retain set, the first of them with a forget pass before."""
+    """Return the work: epochs over the retain set, the first of them with a forget pass before."""
     ascent = passes(min(_forget_epochs(config), config.epochs), forget, config.forget_batch or config.batch_size)
     return ascent + passes(config.epochs, retain, config.batch_size)
 
@@ -76,14 +76,11 @@ def unlearn(job: Job, config: Config) -> Fitted:
         value = config.gamma * functional.cross_entropy(logits, step.retain.y)
         return value + config.alpha * divergence(step.retain.x, logits) if config.alpha else value
 
-    return fit(job, _stream(job, config), loss, config)
-
-
-def _stream(job: Job, config: Config) -> Stream:
     forget = one_pass(job, "forget", job.indices("forget"), config.forget_batch or config.batch_size)
     retain = one_pass(job, "retain", job.indices("retain"), config.batch_size)
     first = _forget_epochs(config)
-    return chained(lambda epoch: [(forget, epoch), (retain, epoch)] if epoch < first else [(retain, epoch)])
+    stream = chained(lambda epoch: [(forget, epoch), (retain, epoch)] if epoch < first else [(retain, epoch)])
+    return fit(job, stream, loss, config)
 
 
 def _forget_epochs(config: Config) -> int:

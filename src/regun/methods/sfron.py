@@ -53,7 +53,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """The Fisher information of both sets, then epochs over the retain set with forget steps between."""
+    """Return the work: the Fisher information of both sets, then epochs over retain with forget steps between."""
     repair = passes(config.epochs, retain, config.batch_size)
     if not config.alpha:
         return repair
@@ -99,14 +99,14 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def known_loss(logits: Tensor, y: Tensor, power: float) -> Tensor:
-    """Cross-entropies averaged with weights that fall with them: sum_i v_i CE_i."""
+    """Return cross-entropies averaged with weights that fall with them: sum_i v_i CE_i."""
     each = functional.cross_entropy(logits, y, reduction="none")
     weight = each.detach().clamp(min=1e-6) ** -power
     return (weight / weight.sum() * each).sum()
 
 
 def salient(job: Job, config: Config) -> Named:
-    """True where a weight matters for the forget set at least gamma times as much as for the retain set."""
+    """Return True where a weight matters for the forget set at least gamma times as much as for the retain set."""
     if config.fisher == "batch":
         forget, retain = (
             fisher_by_batch(job, job.indices(p), batch_size=config.batch_size) for p in ("forget", "retain")

@@ -40,7 +40,7 @@ class Config:
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """One pass over everything and one over the forget set, without a step."""
+    """Return the work: a pass over everything and one over the forget set, without a step."""
     return Work(0, retain + 2 * forget)
 
 

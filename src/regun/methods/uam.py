@@ -45,7 +45,7 @@ class Config(Updates):
 
 
 def work(config: Config, forget: int, retain: int) -> Work:
-    """Epochs over both sets."""
+    """Return the work: epochs over both sets."""
     if not config.rho:
         return passes(config.epochs, retain, config.batch_size)
     return paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), config.epoch)
@@ -73,5 +73,5 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def rho_at(config: Config, epoch: int, epochs: int) -> float:
-    """rho in `epoch` (from 0) of `epochs`."""
+    """Return rho in `epoch` (from 0) of `epochs`."""
     return config.rho * (0.5 * (1 + math.cos(math.pi * epoch / epochs)) if config.rho_schedule == "cosine" else 1)

@@ -1,9 +1,9 @@
-"""Wrappers around modules that return something else than logits."""
+"""Wrappers around modules: other outputs than logits, and several models as one."""
 
 import importlib
 import logging
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from regun.errors import RegunError
+from regun.models.forward import logits_of
+from regun.types import Inputs
 
 ReadLogits = Callable[[Any], Tensor]
 """From what a model returns to its logits (N, K)."""
@@ -47,8 +49,24 @@ class TransformersAdapter(nn.Module):
         return output.logits
 
 
+class ModelStack(nn.Module):
+    """Return the logits of several models side by side; `outputs` holds the number of logits of each."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.outputs: list[int] = []
+
+    def forward(self, *positional: Tensor, **named: Tensor) -> Tensor:
+        by_name = named or {str(place): part for place, part in enumerate(positional)}
+        x: Inputs = positional[0] if len(positional) == 1 else by_name
+        logits = [logits_of(model, x) for model in self.models]
+        self.outputs[:] = [part.shape[1] for part in logits]
+        return torch.cat([part.float() for part in logits], dim=1)
+
+
 def wrap(model: nn.Module, logits: ReadLogits) -> nn.Module:
-    """Return a module that returns logits; its attribute `model` is the given model, with the same weights.
+    """Return a module that returns logits; its attribute `model` is the same module, with the same weights.
 
     >>> two = nn.Bilinear(2, 2, 3)  # takes two inputs
     >>> wrap(two, logits=lambda output: output * 2)(torch.zeros(4, 2), torch.zeros(4, 2)).shape
@@ -83,31 +101,20 @@ def silent_transformers(needed_by: str) -> Generator[ModuleType]:
                 f"the model {needed_by!r} needs the package transformers, which cannot be imported ({error}). "
                 "Install it with: pip install 'regun[transformers]'"
             ) from error
-        with _errors_only("transformers"), _errors_only("huggingface_hub"), _no_bars(bars, hub):
+        loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
+        levels = [logger.level for logger in loggers]
+        shown, hub_hidden = bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        bars.disable_progress_bar()
+        try:
             yield package
-
-
-@contextmanager
-def _errors_only(name: str) -> Generator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
-def _no_bars(bars: ModuleType, hub: ModuleType) -> Generator[None]:
-    shown, hub_hidden = bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()  # shows those of huggingface_hub too
-        if hub_hidden:
-            hub.disable_progress_bars()
-        elif not shown:
-            hub.enable_progress_bars()
+        finally:
+            if shown:
+                bars.enable_progress_bar()  # shows those of huggingface_hub too
+            if hub_hidden:
+                hub.disable_progress_bars()
+            elif not shown:
+                hub.enable_progress_bars()
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""What is known of a model before it is built."""
+"""`Architecture`: how a model is built, and its default recipe and input pipeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import Any
 from torch import nn
 
 ImageSize = tuple[int, int, int]
-"""Channels, height and width of the images a model is fed (after any resizing)."""
+"""Channels, height and width of the model's input (after any resizing)."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What goes with a model unless something else is named."""
+    """Defaults of a model."""
 
     family: str = "resnet"
-    """Whose settings of the paper a method takes on it: `resnet` or `swin`."""
+    """The paper's settings that methods use: those of `resnet` or `swin`."""
     recipe: str = "resnet18-small"
-    augment: str = "resnet"
+    pipeline: str = "resnet"
     """The input pipeline, unless the data set forces one."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One model: what it is, its settings, how it is built from them, and what goes with it."""
+    """One model: a line about it, its settings class, the function that builds it, and its defaults."""
 
     about: str
     settings: type[Any]
     build: Callable[[str, Any, int, Any], nn.Module]
-    """From name, settings, number of classes and image size (None only for models that do without images)."""
+    """Called with name, settings, number of classes and image size (None only if not `images_only`)."""
     defaults: Defaults = Defaults()
     images_only: bool = True

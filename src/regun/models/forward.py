@@ -1,6 +1,6 @@
-"""How a classifier is called, whoever made it."""
+"""Call a classifier: its logits, its features, and a count of its forward passes."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from regun.types import Inputs
 
 @dataclass
 class _Meter:
-    """Who is told of forward passes, and whether one is under way: what runs inside of it is part of it."""
+    """The callback that counts forward passes, and whether one is running; calls inside it are part of it."""
 
     count: Callable[[int], None]
     inside: bool = False
 
 
-_METER: ContextVar[_Meter | None] = ContextVar("regun: who counts forward passes", default=None)
+_METER: ContextVar[_Meter | None] = ContextVar("regun: counter of forward passes", default=None)
 
 
 def logits_of(model: nn.Module, x: Inputs) -> Tensor:
-    """Logits (N, K) of `model` on a tensor or a mapping of tensors, from a bare tensor or an output with `.logits`.
+    """Return the logits (N, K) of `model` on a tensor or a mapping of tensors; its output may hold them as `.logits`.
 
     A mapping goes by name; one whose names are 0, 1, ... goes by position. The inputs are never changed: a model that
     works on them in place gets a copy.
@@ -40,13 +40,20 @@ def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     """
     if not isinstance(x, Tensor | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RegunError(f"a model's input must be a tensor or a mapping of tensors, not {_kind(x)}.")
-    with _one_pass(x):  # a compiled model is counted here, since no hook runs in it
-        try:
-            output: object = _call_protected(model, x)
-        except SystemExit as fault:
-            raise RegunError(
-                f"{type(model).__name__} called sys.exit({fault.code!r}) in its forward; raise an error instead."
-            ) from fault
+    meter = _METER.get()
+    outermost = meter is not None and not meter.inside
+    if meter is not None and outermost:  # a compiled model is counted here, since no hook runs in it
+        meter.count(examples_in(x))
+        meter.inside = True
+    try:
+        output: object = _call_protected(model, x)
+    except SystemExit as fault:
+        raise RegunError(
+            f"{type(model).__name__} called sys.exit({fault.code!r}) in its forward; raise an error instead."
+        ) from fault
+    finally:
+        if meter is not None and outermost:
+            meter.inside = False
     if isinstance(output, Mapping):
         output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
@@ -60,13 +67,13 @@ def logits_of(model: nn.Module, x: Inputs) -> Tensor:
 
 
 def batchnorms(model: nn.Module) -> list[_BatchNorm]:
-    """The layers that keep running statistics."""
+    """Return the layers that have running statistics."""
     return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 @contextmanager
-def bearing_one(model: nn.Module, x: Inputs) -> Generator[None]:
-    """Inside, a batch of one example is normalised by the running statistics: by itself it has no variance."""
+def allow_single_example(model: nn.Module, x: Inputs) -> Generator[None]:
+    """Normalize a batch of one example by the running statistics inside the block: alone it has no variance."""
     layers = [layer for layer in batchnorms(model) if layer.training] if examples_in(x) == 1 else []
     for layer in layers:
         layer.eval()
@@ -78,34 +85,39 @@ def bearing_one(model: nn.Module, x: Inputs) -> Generator[None]:
 
 
 def features_of(model: nn.Module, x: Inputs) -> Tensor:
-    """Input (N, D) of the final linear layer: the last nn.Linear or 1x1 nn.Conv2d run that has one output a class.
+    """Return the input (N, D) of the final linear layer: the last nn.Linear or 1x1 nn.Conv2d with one output per class.
 
-    A layer that is applied at many positions gives its input averaged over them. Mode and gradients are the caller's.
+    If the layer is applied at many positions, its input is averaged over them. Mode and gradients are the caller's.
     """
-    seen: dict[int, tuple[nn.Module, Tensor]] = {}
-    hooks = [layer.register_forward_pre_hook(_Recorder(seen)) for layer in model.modules() if _outputs(layer)]
+    latest: dict[int, tuple[nn.Module, Tensor]] = {}  # by number of outputs
+
+    def record(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            latest[_outputs(layer)] = (layer, args[0])
+
+    hooks = [layer.register_forward_pre_hook(record) for layer in model.modules() if _outputs(layer)]
     try:
         logits = logits_of(model, x)
     finally:
         for hook in hooks:
             hook.remove()
     num_classes = logits.shape[-1]
-    if num_classes not in seen:
+    if num_classes not in latest:
         raise RegunError(
             f"{type(model).__name__} has no final linear layer: no nn.Linear or 1x1 nn.Conv2d with {num_classes} "
-            f"outputs ran in its forward (outputs that did run: {sorted(seen) or 'none'}). "
+            f"outputs ran in its forward (outputs that did run: {sorted(latest) or 'none'}). "
             "Features can only be read from a model that ends in such a layer."
         )
-    layer, inputs = seen[num_classes]
+    layer, inputs = latest[num_classes]
     positions = (2, 3) if isinstance(layer, nn.Conv2d) else tuple(range(1, inputs.ndim - 1))
     return inputs.mean(dim=positions) if positions else inputs
 
 
 @contextmanager
 def counting(count: Callable[[int], None] | None) -> Generator[None]:
-    """Inside, `count` is told how many examples go through each forward pass; None: nobody is.
+    """Call `count` with the number of examples of each forward pass inside the block; with None, count nothing.
 
-    A pass is a call, from outside of any other, of a module that has parameters: whoever's module, however called.
+    A pass is the outermost call of a module that has parameters.
     """
     hooked = register_module_forward_pre_hook(_enter) if count is not None and _METER.get() is None else nullcontext()
     token = _METER.set(None if count is None else _Meter(count))
@@ -118,45 +130,19 @@ def counting(count: Callable[[int], None] | None) -> Generator[None]:
 
 @contextmanager
 def twice_differentiable() -> Generator[None]:
-    """Inside, attention runs in plain operations, which can be differentiated twice and mapped over examples."""
+    """Run attention inside the block in plain operations, which can be differentiated twice and vmapped."""
     with sdpa_kernel(SDPBackend.MATH):
         yield
 
 
-class _Recorder:
-    """Forward pre-hook that keeps the latest input for each number of outputs."""
-
-    def __init__(self, seen: dict[int, tuple[nn.Module, Tensor]]) -> None:
-        self.seen = seen
-
-    def __call__(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
-        if args and isinstance(args[0], Tensor):
-            self.seen[_outputs(layer)] = (layer, args[0])
-
-
 def examples_in(x: object) -> int:
-    """How many examples a model's input holds."""
+    """Return the number of examples in a model's input."""
     first = next(iter(cast("Mapping[str, Tensor]", x).values()), None) if isinstance(x, Mapping) else x
     return len(first) if isinstance(first, Tensor) and first.ndim else 0
 
 
-@contextmanager
-def _one_pass(*inputs: object) -> Generator[None]:
-    """A forward pass that is counted once, whatever runs inside."""
-    meter = _METER.get()
-    if meter is None or meter.inside:
-        yield
-        return
-    meter.count(max(map(examples_in, inputs), default=0))
-    meter.inside = True
-    try:
-        yield
-    finally:
-        meter.inside = False
-
-
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
-    """Before any module runs: if it begins a pass, count it when it ends."""
+    """Count a pass when it ends, if `module` begins one; a hook that runs before every module."""
     if torch.compiler.is_compiling():
         return
     meter = _METER.get()
@@ -179,34 +165,28 @@ def _outputs(layer: nn.Module) -> int:
 
 
 _IN_PLACE: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
-"""Whether a model changes its inputs, by its training mode; noticed in its first call, which gets a copy."""
+"""True for models that change their inputs, by training mode; the first call, on a copy, decides."""
 
 
 def _call_protected(model: nn.Module, x: Inputs) -> Any:
-    """Call the model so that `x` stays as it is; only models that change their inputs pay for copies."""
+    """Call the model without changing `x`; only models that change their inputs pay for copies."""
     in_place = _IN_PLACE.setdefault(model, {})
     if in_place.get(model.training, True):
         x = {name: part.clone() for name, part in x.items()} if isinstance(x, Mapping) else x.clone()
     versions = _versions(x)
-    output = _call(model, x)
+    if isinstance(x, Tensor):
+        output = model(x)
+    else:
+        by_position = all(name == str(place) for place, name in enumerate(x))
+        output = model(*x.values()) if by_position else model(**x)
     in_place[model.training] = in_place.get(model.training, False) or _versions(x) != versions
     return output
 
 
 def _versions(x: Inputs) -> list[int]:
-    """PyTorch's count of in-place changes of each tensor (inference tensors have none, and cannot be changed)."""
+    """Return the count of in-place changes of each tensor (inference tensors have none, and cannot be changed)."""
     parts = x.values() if isinstance(x, Mapping) else (x,)
     return [part._version for part in parts if not part.is_inference()]  # pyright: ignore[reportPrivateUsage]
-
-
-def _call(model: nn.Module, x: Inputs) -> Any:
-    if isinstance(x, Tensor):
-        return model(x)
-    return model(*x.values()) if _by_position(x) else model(**x)
-
-
-def _by_position(names: Iterable[str]) -> bool:
-    return all(name == str(place) for place, name in enumerate(names))
 
 
 def _kind(value: object) -> str:

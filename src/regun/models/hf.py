@@ -24,14 +24,14 @@ FILES = ["config.json", "model*.safetensors", "model.safetensors.index.json"]
 class HfSettings:
     """Settings of `hf:PATH_OR_NAME`."""
 
-    pretrained: bool = setting(True, "start from the stored weights; false: the same architecture, drawn afresh")
+    pretrained: bool = setting(True, "start from the stored weights; false: the same architecture, with random weights")
 
     def __post_init__(self) -> None:
         check(self, "hf")
 
 
 def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """The classifier `hf:PATH_OR_NAME` with a head of `num_classes` outputs; a head of another size is drawn afresh."""
+    """Return the classifier `hf:PATH_OR_NAME`; its head is redrawn if it does not have `num_classes` outputs."""
     folder = _locate(name)
     if settings.pretrained:
         _weight_files(name, folder)
@@ -40,7 +40,12 @@ def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: Imag
             config = transformers.AutoConfig.from_pretrained(
                 folder, num_labels=num_classes, trust_remote_code=False, local_files_only=True
             )
-            _check_channels(name, config, image_size)
+            channels: object = config.to_dict().get("num_channels")
+            if image_size is not None and isinstance(channels, int) and channels != image_size[0]:
+                raise RegunError(
+                    f"{name} takes images of {channels} channels, but the data has {image_size[0]} "
+                    f"(image_size {image_size}). Convert the images, or choose another model."
+                )
             classifiers = transformers.AutoModelForImageClassification
             if not settings.pretrained:
                 return TransformersAdapter(classifiers.from_config(config, trust_remote_code=False)).float()
@@ -54,7 +59,7 @@ def build_hf(name: str, settings: HfSettings, num_classes: int, image_size: Imag
 
 
 def describe_hf(name: str, settings: HfSettings) -> dict[str, Any]:
-    """Digests of the files that define the model: its configuration and, if they are loaded, its weights."""
+    """Return digests of the files that define the model: its configuration and, if loaded, its weights."""
     folder = _locate(name)
     files = {"config": _sha256(folder / "config.json")}
     weights = _weight_files(name, folder) if settings.pretrained else []
@@ -62,6 +67,7 @@ def describe_hf(name: str, settings: HfSettings) -> dict[str, Any]:
 
 
 def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: int) -> nn.Module:
+    """Return the model with the stored weights; raise if weights besides the head are missing."""
     model, report = classifiers.from_pretrained(
         folder,
         config=config,
@@ -72,7 +78,7 @@ def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: i
         local_files_only=True,
     )
     drawn = {key if isinstance(key, str) else key[0] for key in (*report["missing_keys"], *report["mismatched_keys"])}
-    # only the head may be new: anything else would be random weights under the name of a trained model
+    # only the head may be redrawn: other random weights would pass for trained ones
     lost = sorted(k for k, p in model.named_parameters() if k in drawn and p.shape[0] != num_classes)
     if lost:
         raise RegunError(
@@ -80,12 +86,12 @@ def _load(name: str, folder: Path, config: Any, classifiers: Any, num_classes: i
             f"or of another size, such as {lost[0]}. Set pretrained=false for fresh weights, or repair {name}."
         )
     for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()  # they may be a window on the file, which somebody may write to
+        tensor.data = tensor.data.clone()  # they may be memory-mapped from a file that can change
     return model
 
 
 def _locate(name: str) -> Path:
-    """The local directory of a model; a name on the hub is downloaded (or taken from the local cache) first."""
+    """Return the local directory of a model; a name on the hub is downloaded (or read from the local cache) first."""
     place = name.removeprefix(PREFIX)
     folder = Path(place).expanduser()
     if not folder.is_dir():
@@ -96,6 +102,7 @@ def _locate(name: str) -> Path:
 
 
 def _download(name: str) -> Path:
+    """Return the local copy of a model of the hub."""
     if not HUB_NAME.fullmatch(name):
         raise RegunError(
             f"there is no directory {name!r} to load a model from. Write hf:PATH with an existing directory, "
@@ -105,9 +112,9 @@ def _download(name: str) -> Path:
         try:
             hub = importlib.import_module("huggingface_hub")
             return Path(hub.snapshot_download(name, allow_patterns=FILES))
-        except Exception as fault:  # the network fails in many ways, each with an exception of its own
+        except Exception as fault:  # the network fails in many ways, each with another exception
             raise RegunError(
-                f"there is no directory {name!r}, and no such model could be fetched from the Hugging Face hub "
+                f"there is no directory {name!r}, and no such model could be downloaded from the Hugging Face hub "
                 f"({type(fault).__name__}). Check the name and the network; without a network, copy the model's "
                 "directory here and write hf:PATH."
             ) from fault
@@ -121,15 +128,6 @@ def _weight_files(name: str, folder: Path) -> list[Path]:
             f"code. Save the model again with save_pretrained, or set pretrained=false for {name}."
         )
     return files
-
-
-def _check_channels(name: str, config: Any, image_size: ImageSize | None) -> None:
-    channels: object = config.to_dict().get("num_channels")
-    if image_size is not None and isinstance(channels, int) and channels != image_size[0]:
-        raise RegunError(
-            f"{name} takes images of {channels} channels, but the data has {image_size[0]} "
-            f"(image_size {image_size}). Convert the images, or choose another model."
-        )
 
 
 def _sha256(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Names to models: the one door through which every model of a run is made."""
+"""Models by name: `ModelSpec` describes one, `build_model` builds it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -72,14 +72,14 @@ class ModelSpec:
         object.__setattr__(self, "settings", dict(self.settings))
 
     def describe(self) -> dict[str, Any]:
-        """All that defines the model before training, as JSON for the content key.
+        """Return what defines the model before training, as JSON for the content key.
 
-        `ModelSpec(d["name"], d["settings"])` gives the model back. The code that builds it is there as a digest, of
-        regun's modules or of the user's file; so are the configuration and weights of a model from outside.
+        `ModelSpec(d["name"], d["settings"])` is the same model. The code that builds it is included as a digest, of
+        regun's modules or of the user's file; so are the configuration and weights of a Hugging Face model.
         """
         if is_code(self.name):
             model = find_user_model(self.name, self.settings)
-            user_defaults(self.name)  # refused here, with all else that is wrong
+            user_defaults(self.name)  # raises here, with the other problems
             settings = {key: _as_value(value) for key, value in model.settings.items()}
             code = {"file": file_digest(self.name), "source": source_digest(model.function, self.name)}
             return {"name": self.name, "settings": settings, **code}
@@ -91,27 +91,32 @@ class ModelSpec:
 
 
 def defaults_of(name: str) -> Defaults:
-    """Family, recipe and input pipeline that go with a model; a name that cannot be read is refused."""
+    """Return family, recipe and input pipeline of a model; raise if there is no such model."""
     return user_defaults(name) if is_code(name) else _architecture(name).defaults
 
 
 def build_model(spec: ModelSpec, num_classes: int, image_size: ImageSize | None, seed: int) -> nn.Module:
-    """A new model in training mode, on the CPU, with logits (N, num_classes) and weights that depend on `seed` only.
+    """Return a new model in training mode, on the CPU, with logits (N, num_classes); weights depend on `seed` only.
 
-    `image_size` is (channels, height, width) of what the model is fed, None for inputs that are not images. The
-    caller's random state is left as it was.
+    `image_size` is (channels, height, width) of the inputs, None for inputs that are not images. The caller's random
+    state does not change.
 
     >>> build_model(ModelSpec("mlp"), 10, (1, 8, 8), seed=0)(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
     """
-    _check_shapes(num_classes, image_size)
-    with isolated(seed):  # a block of its own: what an import draws must not shift the weights
+    if num_classes < 2:
+        raise RegunError(f"num_classes is {num_classes}; a classifier needs at least 2 classes.")
+    if image_size is not None and (len(image_size) != 3 or min(image_size) < 1):
+        raise RegunError(f"image_size is {image_size}; give (channels, height, width), all at least 1.")
+    with isolated(seed):  # a separate block: random numbers drawn by an import must not shift the weights
         build = _builder(spec, image_size)
-    _check_huge(spec, build, num_classes, image_size)
+    external = ":" in spec.name
+    if not external:
+        _check_size(spec, build, num_classes, image_size)
     with isolated(seed):
         model = build(num_classes, image_size)
-        if ":" in spec.name:
-            _try_out(spec.name, model, num_classes, image_size)
+        if external and image_size is not None:
+            _check_outputs(spec.name, model, num_classes, image_size)
         return model.train()
 
 
@@ -134,13 +139,14 @@ class ModelHelp:
 
 
 def models_help() -> tuple[ModelHelp, ...]:
-    """What can be given as a model's name, with every setting, as data to be printed."""
-    known = [
-        ModelHelp(name, record.about, _settings_help(record.settings))
-        for name, record in {**CATALOGUE, HF_NAME: HF}.items()
-    ]
-    own = "your own: also path/to/file.py:function; called with num_classes=K and its settings"
-    return (*known, ModelHelp(USER_NAME, own, ()))
+    """Return the names of models, each with its settings."""
+    models: list[ModelHelp] = []
+    for name, record in {**CATALOGUE, HF_NAME: HF}.items():
+        fields = dataclasses.fields(record.settings)
+        settings = [SettingHelp(f.name, str(_as_value(f.default)).lower(), str(f.metadata["help"])) for f in fields]
+        models.append(ModelHelp(name, record.about, tuple(settings)))
+    about = "your function, also path/to/file.py:function; called with num_classes=K and its settings"
+    return (*models, ModelHelp(USER_NAME, about, ()))
 
 
 def _architecture(name: str) -> Architecture:
@@ -152,6 +158,7 @@ def _architecture(name: str) -> Architecture:
 
 
 def _builder(spec: ModelSpec, image_size: ImageSize | None) -> Callable[[int, ImageSize | None], nn.Module]:
+    """Return the function that builds the model, with its settings bound."""
     if is_code(spec.name):
         return partial(build_user_model, find_user_model(spec.name, spec.settings))
     record = _architecture(spec.name)
@@ -164,36 +171,21 @@ def _builder(spec: ModelSpec, image_size: ImageSize | None) -> Callable[[int, Im
     return partial(record.build, spec.name, options)
 
 
-def _check_shapes(num_classes: int, image_size: ImageSize | None) -> None:
-    """Refuse fewer than two classes and sizes that are not three positive numbers."""
-    if num_classes < 2:
-        raise RegunError(f"num_classes is {num_classes}; a classifier needs at least 2 classes.")
-    if image_size is not None and (len(image_size) != 3 or min(image_size) < 1):
-        raise RegunError(f"image_size is {image_size}; give (channels, height, width), all at least 1.")
-
-
-def _settings_help(settings: type[Any]) -> tuple[SettingHelp, ...]:
-    fields = dataclasses.fields(settings)
-    return tuple(SettingHelp(f.name, str(_as_value(f.default)).lower(), str(f.metadata["help"])) for f in fields)
-
-
 def _as_value(value: Any) -> Value:
-    """A setting as it would be written: a tuple with slashes, an absent value as none."""
+    """Return a setting as users write it: a tuple with slashes, None as none."""
     if isinstance(value, tuple):
         return "/".join(map(str, value))  # type: ignore[reportUnknownArgumentType]
     return "none" if value is None else value
 
 
-def _check_huge(
+def _check_size(
     spec: ModelSpec, build: Callable[[int, ImageSize | None], nn.Module], num_classes: int, image_size: ImageSize | None
 ) -> None:
-    """Count a built-in model's parameters before any memory is taken for them."""
-    if ":" in spec.name:
-        return
+    """Raise if a built-in model has too many parameters, before memory is allocated for them."""
     try:
         with isolated(0), torch.device("meta"):
             count = sum(p.numel() for p in build(num_classes, image_size).parameters())
-    except RuntimeError:  # a single layer beyond all bounds
+    except RuntimeError:  # one layer alone is too large
         count = MOST_PARAMETERS + 1
     if count > MOST_PARAMETERS:
         raise RegunError(
@@ -201,10 +193,8 @@ def _check_huge(
         )
 
 
-def _try_out(name: str, model: nn.Module, num_classes: int, image_size: ImageSize | None) -> None:
-    """Refuse at once a model from outside that does not turn one image into `num_classes` logits."""
-    if image_size is None:
-        return
+def _check_outputs(name: str, model: nn.Module, num_classes: int, image_size: ImageSize) -> None:
+    """Raise if a user's or Hugging Face model does not return `num_classes` logits for one image."""
     with torch.no_grad():
         try:
             logits = logits_of(model.eval(), torch.zeros(1, *image_size))

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-34, with torchvision's architecture, parameter names and initialisation."""
+"""ResNet-18 and ResNet-34, with torchvision's architecture, parameter names and initialization."""
 
 from dataclasses import dataclass
 
@@ -75,21 +75,17 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        # mean, not AdaptiveAvgPool2d: the same numbers, and torch.func.vmap knows it
+        # mean, not AdaptiveAvgPool2d: the same numbers, and torch.func.vmap supports it
         return self.fc(torch.mean(x, dim=(2, 3)))
 
 
 def build_resnet(name: str, settings: ResNetSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
-    """ResNet-18 or ResNet-34; the first has 11,173,962 parameters with 10 classes and the CIFAR stem."""
+    """Return ResNet-18 or ResNet-34; the first has 11,173,962 parameters with 10 classes and the CIFAR stem."""
     channels, height, width = image_size
-    stem = _stem_for(max(height, width)) if settings.stem == "auto" else settings.stem
+    stem, pixels = settings.stem, max(height, width)
+    if stem == "auto":
+        stem = "cifar" if pixels <= 36 else "tiny" if pixels <= 72 else "imagenet"
     return ResNet(DEPTHS[name], channels, settings.width, stem, num_classes)
-
-
-def _stem_for(pixels: int) -> str:
-    if pixels <= 36:
-        return "cifar"
-    return "tiny" if pixels <= 72 else "imagenet"
 
 
 def _stage(inputs: int, outputs: int, depth: int, stride: int) -> nn.Sequential:

@@ -1,5 +1,6 @@
 """Small classifiers for quick work on a CPU: a convolutional network and a multi-layer perceptron."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -53,14 +54,22 @@ class Cnn(nn.Module):
 
 
 def build_cnn(name: str, settings: CnnSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
-    """Two stages up to 16 pixels (the 8x8 digits), three above."""
+    """Return a CNN of two stages up to 16 pixels (the 8x8 digits), of three above."""
     channels, height, width = image_size
     return Cnn(channels, settings.width, 2 if max(height, width) <= 16 else 3, num_classes)
 
 
 def build_mlp(name: str, settings: MlpSettings, num_classes: int, image_size: ImageSize | None) -> nn.Module:
-    """Linear layers with ReLU between, on feature vectors or on flattened images."""
-    units = _count_features(settings.features, image_size)
+    """Return linear layers with ReLU between, for feature vectors or flattened images."""
+    features, pixels = settings.features, None if image_size is None else math.prod(image_size)
+    if features is None and pixels is None:
+        raise RegunError("mlp needs the length of its inputs: the data has no image size. Set mlp.features=N.")
+    if features is not None and pixels is not None and features != pixels:
+        raise RegunError(
+            f"mlp.features is {features}, but images of size {image_size} have {pixels} values. "
+            "Leave mlp.features out for images."
+        )
+    units = features or pixels or 0
     layers: list[nn.Module] = [nn.Flatten()]
     for _ in range(settings.depth):
         layers += [nn.Linear(units, settings.hidden), nn.ReLU(inplace=True)]
@@ -71,15 +80,3 @@ def build_mlp(name: str, settings: MlpSettings, num_classes: int, image_size: Im
 def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
     convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-
-
-def _count_features(features: int | None, image_size: ImageSize | None) -> int:
-    pixels = None if image_size is None else image_size[0] * image_size[1] * image_size[2]
-    if features is None and pixels is None:
-        raise RegunError("mlp cannot tell the length of its inputs: the data has no image size. Set mlp.features=N.")
-    if features is not None and pixels is not None and features != pixels:
-        raise RegunError(
-            f"mlp.features is {features}, but images of size {image_size} have {pixels} values. "
-            "Leave mlp.features out for images."
-        )
-    return features or pixels or 0

@@ -36,7 +36,21 @@ class SwinNanoSettings:
 
     def __post_init__(self) -> None:
         check(self, "swin-nano")
-        problems = _stage_problems(self.embed_dim, self.depths, self.heads)
+        problems: list[str] = []
+        if not self.depths or len(self.depths) != len(self.heads):
+            problems.append(
+                f"swin-nano.depths is {self.depths} and swin-nano.heads is {self.heads}; "
+                "give both one number per stage, as in depths=2/2 and heads=2/4."
+            )
+        if not all(1 <= depth <= 1000 for depth in self.depths):
+            problems.append(f"swin-nano.depths is {self.depths}; give 1 to 1000 blocks per stage.")
+        for stage, count in enumerate(self.heads):
+            channels = self.embed_dim * 2**stage
+            if count < 1 or channels % count:
+                problems.append(
+                    f"swin-nano.heads is {self.heads}; in stage {stage + 1} give a divisor of its {channels} channels, "
+                    f"not {count}."
+                )
         if problems:
             raise SettingsError(problems)
 
@@ -54,26 +68,26 @@ class StochasticDepth:
         if not module.training:
             return output
         shape = (output.shape[0],) + (1,) * (output.ndim - 1)
-        kept = torch.rand(shape, device=output.device) >= self.rate
-        return output * kept / (1 - self.rate)
+        mask = torch.rand(shape, device=output.device) >= self.rate
+        return output * mask / (1 - self.rate)
 
 
 class MeanPool(nn.Module):
-    """Mean over the last dimension; AdaptiveAvgPool1d gives the same, but torch.func.vmap does not know it."""
+    """Mean over the last dimension; AdaptiveAvgPool1d returns the same, but torch.func.vmap does not support it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.mean(x, dim=-1, keepdim=True)
 
 
 def build_swin_tiny(name: str, settings: SwinTinySettings, num_classes: int, size: ImageSize) -> nn.Module:
-    """Swin-T for 224 pixels: patch 4, window 7, 96 channels; with 200 classes it has 27,673,154 parameters."""
+    """Return Swin-T for 224 pixels: patch 4, window 7, 96 channels; with 200 classes it has 27,673,154 parameters."""
     shape = _Shape(patch=4, window=7, embed_dim=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24))
     _check_fit(name, shape, size, "It is made for 224x224: resize the images, or use the model 'swin-nano'.")
     return _build(name, shape, settings.drop_path, num_classes, size)
 
 
 def build_swin_nano(name: str, settings: SwinNanoSettings, num_classes: int, size: ImageSize) -> nn.Module:
-    """A small Swin whose patch (at least 2, for a grid of at most 16x16) and window (at most 7) fit the image."""
+    """Return a Swin whose patch (at least 2, for a grid of at most 16x16) and window (at most 7) fit the image."""
     patch = settings.patch or max(2, math.ceil(max(size[1:]) / 16))
     window = settings.window or _window_for(_grids(size, patch, len(settings.depths)))
     shape = _Shape(patch, window, settings.embed_dim, settings.depths, settings.heads)
@@ -91,6 +105,7 @@ class _Shape:
 
 
 def _build(name: str, shape: _Shape, drop_path: float, num_classes: int, size: ImageSize) -> nn.Module:
+    """Return a Swin transformer of this shape, built by transformers and initialized like torchvision's."""
     with silent_transformers(name) as transformers:
         config = transformers.SwinConfig(
             image_size=size[1:],
@@ -106,12 +121,8 @@ def _build(name: str, shape: _Shape, drop_path: float, num_classes: int, size: I
             attn_implementation="sdpa",
         )
         model = transformers.SwinForImageClassification(config)
-    _follow_torchvision(model.swin, drop_path)
-    return TransformersAdapter(model)
-
-
-def _follow_torchvision(swin: Any, drop_path: float) -> None:
-    """Initialise patch embedding and position biases, and drop MLP branches, as torchvision's Swin does."""
+    # initialize patch embedding and position biases, and drop MLP branches, as torchvision does
+    swin: Any = model.swin
     swin.pooler = MeanPool()
     swin.embeddings.patch_embeddings.projection.reset_parameters()
     blocks = [block for stage in swin.encoder.layers for block in stage.blocks]
@@ -120,10 +131,11 @@ def _follow_torchvision(swin: Any, drop_path: float) -> None:
         rate = drop_path * index / max(len(blocks) - 1, 1)
         if rate > 0:
             block.mlp.register_forward_hook(StochasticDepth(rate))
+    return TransformersAdapter(model)
 
 
 def _grids(size: ImageSize, patch: int, stages: int) -> list[tuple[int, int]]:
-    """Patches (high, wide) at each stage; incomplete patches and pairs are padded."""
+    """Return the number of patches (high, wide) at each stage; incomplete patches and pairs are padded."""
     grids = [(math.ceil(size[1] / patch), math.ceil(size[2] / patch))]
     for _ in range(stages - 1):
         grids.append((math.ceil(grids[-1][0] / 2), math.ceil(grids[-1][1] / 2)))
@@ -131,13 +143,14 @@ def _grids(size: ImageSize, patch: int, stages: int) -> list[tuple[int, int]]:
 
 
 def _window_for(grids: list[tuple[int, int]]) -> int:
-    """The largest window up to 7 that divides every grid; without one, the largest up to 4 that fits, with padding."""
+    """Return the largest window up to 7 that divides every grid, else the largest up to 4 that fits, with padding."""
     common = math.gcd(*(side for grid in grids for side in grid))
     dividing = (w for w in range(7, 1, -1) if common % w == 0)
     return next(dividing, max(2, min(4, *grids[-1])))
 
 
 def _check_fit(name: str, shape: _Shape, size: ImageSize, advice: str) -> None:
+    """Raise if the last stage has fewer patches than one window."""
     last = _grids(size, shape.patch, len(shape.depths))[-1]
     if min(last) < shape.window:
         raise RegunError(
@@ -145,23 +158,3 @@ def _check_fit(name: str, shape: _Shape, size: ImageSize, advice: str) -> None:
             f"{len(shape.depths)} stages the last grid has {last[0]}x{last[1]} patches, "
             f"less than its window of {shape.window}. {advice}"
         )
-
-
-def _stage_problems(embed_dim: int, depths: tuple[int, ...], heads: tuple[int, ...]) -> list[str]:
-    problems: list[str] = []
-    if not depths or len(depths) != len(heads):
-        problems.append(
-            f"swin-nano.depths is {depths} and swin-nano.heads is {heads}; "
-            "give both one number a stage, as in depths=2/2 and heads=2/4."
-        )
-    if any(d < 1 for d in depths):
-        problems.append(f"swin-nano.depths is {depths}; the least allowed is 1 block a stage.")
-    if any(d > 1000 for d in depths):
-        problems.append(f"swin-nano.depths is {depths}; the most allowed is 1000 blocks a stage.")
-    for stage, count in enumerate(heads):
-        if count < 1 or embed_dim * 2**stage % count:
-            problems.append(
-                f"swin-nano.heads is {heads}; in stage {stage + 1} give a divisor of its "
-                f"{embed_dim * 2**stage} channels, not {count}."
-            )
-    return problems

@@ -1,4 +1,4 @@
-"""A user's own model: `module:function` or `path/to/file.py:function`."""
+"""User-defined models: `module:function` or `path/to/file.py:function`."""
 
 import inspect
 import sys
@@ -12,13 +12,13 @@ from regun.models.architecture import Defaults, ImageSize
 from regun.plugins import UserFunction, find_function, find_user_function, parameters_of
 
 WHAT = "builds a model"
-GIVEN = ("num_classes", "image_size")
+RESERVED = ("num_classes", "image_size")
 FAMILIES = ("resnet", "swin")
 
 
 def find_user_model(name: str, settings: Mapping[str, Any]) -> UserFunction:
-    """The function called `name`, imported, with `settings` read as its signature says."""
-    user = find_user_function(name, settings, WHAT, GIVEN)
+    """Import the function `name` and parse `settings` by its signature."""
+    user = find_user_function(name, settings, WHAT, RESERVED)
     parameters = parameters_of(name, user.function)
     if not user.takes("num_classes") and not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         raise RegunError(f"{name} takes ({', '.join(parameters)}); it must take num_classes.")
@@ -35,13 +35,13 @@ def build_user_model(user: UserFunction, num_classes: int, image_size: ImageSize
 
 
 def user_defaults(name: str) -> Defaults:
-    """What goes with the model: FAMILY, RECIPE and AUGMENT as attributes of the function or else of its file."""
+    """Return the defaults of a model: FAMILY, RECIPE and PIPELINE, attributes of the function or else of its file."""
     function = find_function(name, WHAT)
-    said = {**vars(sys.modules[function.__module__]), **vars(function)}
-    found = {key: said[key.upper()] for key in ("family", "recipe", "augment") if key.upper() in said}
-    wrong = [f"{name}: {k.upper()} is {v!r}; give text." for k, v in found.items() if not isinstance(v, str)]
-    if not wrong and found.get("family", "resnet") not in FAMILIES:
-        wrong = [f"{name}: {unknown('FAMILY', found['family'], FAMILIES)}"]
+    attributes = {**vars(sys.modules[function.__module__]), **vars(function)}
+    defaults = {key: attributes[key.upper()] for key in ("family", "recipe", "pipeline") if key.upper() in attributes}
+    wrong = [f"{name}: {k.upper()} is {v!r}; give text." for k, v in defaults.items() if not isinstance(v, str)]
+    if not wrong and defaults.get("family", "resnet") not in FAMILIES:
+        wrong = [f"{name}: {unknown('FAMILY', defaults['family'], FAMILIES)}"]
     if wrong:
         raise SettingsError(wrong)
-    return Defaults(**found)
+    return Defaults(**defaults)

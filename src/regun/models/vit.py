@@ -28,7 +28,7 @@ class VitSettings:
 
 
 def build_vit(name: str, settings: VitSettings, num_classes: int, image_size: ImageSize) -> nn.Module:
-    """Patches to tokens, a class token, pre-norm blocks, a linear head on the class token."""
+    """Return a ViT: patches to tokens, a class token, pre-norm blocks, a linear head on the class token."""
     channels, height, width = image_size
     patch = settings.patch or _patch_for(height, width)
     if height % patch or width % patch or patch == max(height, width):
@@ -53,9 +53,9 @@ def build_vit(name: str, settings: VitSettings, num_classes: int, image_size: Im
 
 
 def _patch_for(height: int, width: int) -> int:
-    """The smallest patch from 2 that divides both sides into at most 8 (small images) or 14 (from 73 pixels) patches.
+    """Return the smallest patch from 2 that divides both sides into at most 8 (up to 72 pixels) or 14 patches.
 
-    Single pixels carry too little for a token: they serve only where nothing else divides a tiny image.
+    A patch of one pixel is used only if nothing else divides a small image.
     """
     longest = max(height, width)
     most = 8 if longest <= 72 else 14

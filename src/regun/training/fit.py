@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -130,14 +130,15 @@ class _Run:
         self._end_epoch()
 
     def _update(self, step: Step, lr: float) -> float | None:
-        """One step; None when the loss or a gradient is not finite, with weights and buffers as they were before."""
+        """Take one step and return its loss; None, and nothing changed, if the loss or a gradient is not finite."""
         job = self.job
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         before, counted = [b.clone() for b in self.buffers], job.cost.forward
         with own_torch_rng(derive(job.seed, "layers", job.cost.steps), job.device):
-            with self._autocast():
+            bf16 = resolve_precision(self.recipe.precision, job.device) == "bf16"
+            with torch.autocast(job.device.type, dtype=torch.bfloat16) if bf16 else nullcontext():
                 value = self.loss(step)
             number = float(value.detach())
             if math.isfinite(number):
@@ -146,25 +147,22 @@ class _Run:
         if not math.isfinite(number) or not _finite(gradients):
             for buffer, old in zip(self.buffers, before, strict=True):
                 buffer.copy_(old)
+            if not _finite(list(self.parameters.values())):  # the weights overflowed: back to the epoch's start
+                with torch.no_grad():
+                    for name, parameter in self.parameters.items():
+                        parameter.copy_(self.epoch_start[name])
             what = "loss" if not math.isfinite(number) else "gradient"
-            return self._diverge(f"the {what} was not finite in epoch {self.epoch + 1}, step {self.step + 1}")
+            where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
+            self.fitted.diverged = f"the {what} was not finite {where} (lr {lr:g})"
+            return None
         if self.guard is None:
             self.optimizer.step()
         else:
             self.guard.step()
-        uncounted = max(
-            0, step.samples_read - (job.cost.forward - counted)
-        )  # of a compiled model that was called directly
+        # a compiled model that is called directly does not count its passes
+        uncounted = max(0, step.samples_read - (job.cost.forward - counted))
         job.cost.add(steps=1, forward=uncounted, backward=step.samples_read)
         return number
-
-    def _diverge(self, reason: str) -> None:
-        """Stop; if the weights themselves overflowed, go back to those of the epoch's start."""
-        with torch.no_grad():
-            if not _finite(list(self.parameters.values())):
-                for name, parameter in self.parameters.items():
-                    parameter.copy_(self.epoch_start[name])
-        self.fitted.diverged = f"{reason} (lr {self.optimizer.param_groups[0]['lr']:g})"
 
     def _end_epoch(self) -> None:
         done = Epoch(
@@ -204,11 +202,6 @@ class _Run:
             epochs += 1
         return epochs
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if resolve_precision(self.recipe.precision, self.job.device) == "bf16":
-            return torch.autocast(self.job.device.type, dtype=torch.bfloat16)
-        return nullcontext()
-
     def _snapshot(self) -> Snapshot:
         tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
         for index, parameter in enumerate(self.parameters.values()):
@@ -234,9 +227,14 @@ class _Run:
         self.job.model.load_state_dict(model)
         for index, parameter in enumerate(self.parameters.values()):
             prefix = f"optimizer.{index}."
-            state = {n[len(prefix) :]: t for n, t in saved.tensors.items() if n.startswith(prefix)}
+            state = {n[len(prefix) :]: t.clone() for n, t in saved.tensors.items() if n.startswith(prefix)}
+            for key, value in state.items():
+                if value.shape == parameter.shape:
+                    # in the parameter's memory layout: fused optimizers walk both side by side, without strides
+                    like = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False)
+                    state[key] = like.copy_(value)
             if state:
-                self.optimizer.state[parameter] = {k: _laid_out_like(parameter, t) for k, t in state.items()}
+                self.optimizer.state[parameter] = state
         self.epoch, self.step = saved.meta["epoch"], saved.meta["step"]
         self.total_loss, self.samples = saved.meta["total_loss"], saved.meta["samples"]
         self.seconds = saved.meta["seconds"]
@@ -264,15 +262,8 @@ class _MaskGuard:
                 parameter.copy_(torch.where(allowed, parameter, original))
 
 
-def _laid_out_like(parameter: nn.Parameter, saved: Tensor) -> Tensor:
-    """A saved state in its parameter's memory layout: the fused optimizers walk both side by side, without strides."""
-    if saved.shape != parameter.shape:
-        return saved.clone()
-    return torch.empty_like(parameter, dtype=saved.dtype, requires_grad=False).copy_(saved)
-
-
 def _finite(tensors: list[Any]) -> bool:
-    """Whether every number is finite: their largest absolute values are, and so is the sum of those."""
+    """Return True if every number is finite: their largest absolute values are, and so is the sum of those."""
     if not tensors:
         return True
     largest = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore

@@ -20,26 +20,27 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def eval_logits(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
-    """Logits (n, K), float32 on the CPU, in the order of `indices`; long passes run with BatchNorm folded away."""
+    """Return logits (n, K), float32 on the CPU, in the order of `indices`; long passes fold BatchNorm away."""
     return torch.cat(list(logit_batches(model, examples, indices, device)))
 
 
 def logit_batches(
     model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu"
 ) -> Generator[Tensor]:
-    """The same, batch by batch, for more answers than memory holds; close it to have the model's mode back."""
+    """Yield logits per batch, for more than memory holds; close it to restore the model's mode."""
     batches = eval_batches(examples, indices, device)
     with in_eval_mode(model):
         if len(indices) > 2 * BATCH:
             first = next(batches)
             with counting(None), torch.no_grad():
-                model = folded(model, _first_two(first.x))
+                x = first.x
+                model = folded(model, x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()})
             batches = chain([first], batches)
         yield from _over(batches, lambda x: logits_of(model, x))
 
 
 def eval_features(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
-    """Inputs of the final linear layer (n, d), float32 on the CPU, in the order of `indices`."""
+    """Return inputs of the final linear layer (n, d), float32 on the CPU, in the order of `indices`."""
     with in_eval_mode(model):
         return torch.cat(list(_over(eval_batches(examples, indices, device), lambda x: features_of(model, x))))
 
@@ -47,13 +48,13 @@ def eval_features(model: nn.Module, examples: Examples, indices: Indices, device
 def eval_batches(
     examples: Examples, indices: Indices, device: torch.device | str = "cpu", size: int = BATCH
 ) -> Iterator[Batch]:
-    """The evaluation view of `indices`, batch by batch."""
+    """Yield the evaluation view of `indices`, batch by batch."""
     return examples.stream(np.split(indices, range(size, len(indices), size)), device=device)
 
 
 @contextmanager
 def in_eval_mode(model: nn.Module) -> Generator[None]:
-    """Eval mode inside the block; every module's own mode comes back after it."""
+    """Switch to eval mode inside the block; restore every module's mode after it."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -64,7 +65,7 @@ def in_eval_mode(model: nn.Module) -> Generator[None]:
 
 
 def folded(model: nn.Module, x: Inputs) -> nn.Module:
-    """A copy of an eval-mode model whose BatchNorms are folded into the convolutions that feed them.
+    """Return a copy of an eval-mode model whose BatchNorms are folded into the convolutions that feed them.
 
     Which convolution feeds which BatchNorm is seen by running `x`. The model itself comes back where there is nothing
     to fold, or where the copy answers differently (a convolution whose output is used twice, say).
@@ -87,7 +88,7 @@ def folded(model: nn.Module, x: Inputs) -> nn.Module:
 
 
 def _feeds(model: nn.Module, x: Inputs) -> list[tuple[nn.Module, nn.Module]]:
-    """Convolutions that ran once, each with the BatchNorm that took its output."""
+    """Return convolutions that ran once, each with the BatchNorm that took its output."""
     made: list[tuple[Tensor, nn.Module]] = []
     pairs: list[tuple[nn.Module, nn.Module]] = []
 
@@ -113,10 +114,6 @@ def _feeds(model: nn.Module, x: Inputs) -> list[tuple[nn.Module, nn.Module]]:
 def _as(kind: type[M], module: nn.Module) -> M:
     assert isinstance(module, kind)
     return module
-
-
-def _first_two(x: Inputs) -> Inputs:
-    return x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()}
 
 
 def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Iterator[Tensor]:

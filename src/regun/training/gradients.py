@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regun.data.examples import Batch
 from regun.errors import RegunError
-from regun.models.forward import bearing_one, counting, logits_of, twice_differentiable
+from regun.models.forward import allow_single_example, counting, logits_of, twice_differentiable
 from regun.training.forward import eval_batches, in_eval_mode
 from regun.training.job import Job
 from regun.types import Indices, Inputs
@@ -22,7 +22,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolute: bool = False) -> Named:
-    """Sum over examples of the gradient of their cross-entropy, eval mode; `absolute` sums each batch's |sum|."""
+    """Return the summed gradient of the examples' cross-entropy, eval mode; `absolute` sums each batch's |sum|."""
     parameters = trainable(job.model)
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
     with in_eval_mode(job.model):
@@ -36,7 +36,7 @@ def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolu
 
 
 def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> Named:
-    """Diagonal Fisher: the mean over examples of each one's squared gradient (fp64), whatever the batch size.
+    """Return the diagonal Fisher: the mean of squared per-example gradients (fp64), whatever the batch size.
 
     F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory. A model that cannot be
     mapped over examples, since it looks at its numbers to decide what to do, is asked about one after the other.
@@ -73,7 +73,7 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
 
 
 def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Named:
-    """The original SSD's estimate: squared mini-batch-mean gradients, averaged over batches; depends on batch size."""
+    """Return the original SSD's estimate: the mean of squared batch-mean gradients; depends on the batch size."""
     parameters = trainable(job.model)
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
     batches = 0
@@ -88,7 +88,7 @@ def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Nam
 
 
 def top_mask(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
-    """True for exactly round(keep * n) of all n entries: the largest; ties go to the earlier entry.
+    """Return True for exactly round(keep * n) of all n entries: the largest; ties go to the earlier entry.
 
     The threshold is an exact order statistic at any size (no sampling, no 2^24 limit).
     """
@@ -111,23 +111,23 @@ def top_mask(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
 
 
 def _gradients(loss: Tensor, parameters: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The gradient by each parameter; zeros for one that the loss does not depend on."""
+    """Return the gradient by each parameter; zeros for one that the loss does not depend on."""
     return torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
 
 
 def _call(model: nn.Module, state: Named, x: Inputs) -> Tensor:
-    """Logits of `model` with other weights, for tensors and mappings alike."""
+    """Return logits of `model` with other weights, for tensors and mappings alike."""
     return functional_call(_Logits(model), {f"model.{n}": t for n, t in state.items()}, (x,))
 
 
 def logits_with(model: nn.Module, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
-    """Logits of `model` as if its parameters were `weights`; buffers are the model's own."""
-    with bearing_one(model, x):
+    """Return logits of `model` as if its parameters were `weights`; buffers are the model's own."""
+    with allow_single_example(model, x):
         return _call(model, dict(weights), x)
 
 
 def _at_least_two(batch: Batch) -> tuple[Inputs, Tensor]:
-    """The batch in plain layout; a lone example twice, since mapped pooling takes a slow path for one."""
+    """Return the batch in plain layout; a lone example twice, since mapped pooling takes a slow path for one."""
     copies = 2 if len(batch) == 1 else 1
 
     def plain(tensor: Tensor) -> Tensor:

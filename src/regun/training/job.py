@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regun.data.examples import Batch, Examples
 from regun.errors import RegunError
-from regun.models.forward import bearing_one, logits_of
+from regun.models.forward import allow_single_example, logits_of
 from regun.rng import derive
 from regun.splits import Splits
 from regun.training.recipes import Recipe
@@ -49,7 +49,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: Mapping[str, int | None] | None) -> "Budget | None":
-        """The budget of its JSON form."""
+        """Return the budget of its JSON form."""
         return None if value is None else cls(**value)
 
     def to_json(self) -> dict[str, int | None]:
@@ -119,7 +119,7 @@ class Progress:
 
 
 def _ignore(*_: Any) -> None:
-    """An observer that does nothing."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,23 +146,23 @@ class Job:
     cost: Cost = field(default_factory=Cost)
 
     def logits(self, x: Inputs) -> Tensor:
-        """The current model's logits (fp32), in its current mode; one example alone may train BatchNorm too."""
-        with bearing_one(self.model, x):
+        """Return the current model's logits (fp32), in its current mode; one example alone may train BatchNorm too."""
+        with allow_single_example(self.model, x):
             return logits_of(self.model, x).float()
 
     def indices(self, part: str) -> Indices:
-        """The split's index set of this name; validation is for observers, not for methods."""
+        """Return the split's index set of this name; validation is for observers, not for methods."""
         if self.splits is None or part not in ("retain", "forget", "heldout", "base"):
             raise RegunError(f"a job has retain, forget, heldout and base examples to offer; got {part!r}.")
         return getattr(self.splits, part)
 
     def derive(self, *names: int | str) -> int:
-        """A seed of this job's own for the purpose `names`."""
+        """Return a seed of this job for the purpose `names`."""
         return derive(self.seed, *names)
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are."""
+    """Return the device of the model's parameters."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
@@ -176,7 +176,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def private_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """A deep copy on `device`, convolutions in channels_last layout (measured 1.3-1.5x faster on CPU).
+    """Return a deep copy on `device`, convolutions in channels_last layout (measured 1.3-1.5x faster on CPU).
 
     A model compiled by torch.compile is copied as it was before. One that trains in half precision works in fp32 here,
     whatever precision its inputs have: in half precision small updates are rounded away.
@@ -193,7 +193,7 @@ def private_copy(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The model that torch.compile was given, or the model itself."""
+    """Return the model that torch.compile was given, or the model itself."""
     inner = getattr(model, "_orig_mod", None)
     return inner if isinstance(inner, nn.Module) else model
 
@@ -208,7 +208,7 @@ def _single_precision(
 
 
 def _breaks_in_channels_last(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether oneDNN's backward kernel for CPUs without AVX-512 writes outside its memory for this layer.
+    """Return True if oneDNN's backward kernel without AVX-512 writes outside its memory for this layer.
 
     Seen with torch 2.13 in channels_last layout: 1x1 kernels with a stride above 1 and fewer than 8 input channels.
     """
@@ -218,7 +218,7 @@ def _breaks_in_channels_last(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def _keep_plain(layer: nn.Conv2d) -> None:
-    """Weight and inputs of this layer in plain layout: torch takes the channels_last way if either has it."""
+    """Keep weight and inputs of this layer in plain layout: torch takes the channels_last way if either has it."""
     with torch.no_grad():
         layer.weight.data = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device).copy_(
             layer.weight.data
@@ -233,7 +233,7 @@ def _plain_input(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:
-    """A deep copy in eval mode that takes no gradients: a teacher or reference that cannot move."""
+    """Return a deep copy in eval mode that takes no gradients: a teacher or reference that cannot move."""
     return copied(model).eval().requires_grad_(False)
 
 

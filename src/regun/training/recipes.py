@@ -51,7 +51,7 @@ class Updates:
             raise SettingsError(problems)
 
     def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
-        """The learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done matters to onecycle only."""
+        """Return the learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done is for onecycle."""
         warm = self.warmup_epochs
         if epoch < warm:
             return self.warmup_lr + (epoch + 1) / warm * (self.lr - self.warmup_lr)
@@ -120,14 +120,14 @@ def shorten(recipe: Recipe, share: float, at_least: int = 1) -> Recipe:
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
-    """`auto` becomes bf16 on an accelerator that has it and fp32 elsewhere (bf16 on most CPUs is far slower)."""
+    """Return the precision; `auto` is bf16 on an accelerator that has it, else fp32 (bf16 is slow on most CPUs)."""
     if precision != "auto":
         return precision
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
 def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
-    """The recipe's optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
+    """Return the optimizer over all trainable parameters; with decay="weights", biases and norms are not decayed."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise SettingsError(["every parameter of the model is frozen; let some of them require gradients."])
@@ -151,34 +151,43 @@ def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
 
 
 def _onecycle(progress: float, warm: float = 0.3, start: float = 1 / 25, end: float = 1e-5) -> float:
-    """Cosine from `start` up to 1 over the first `warm` of the run, then cosine down to `end`."""
+    """Return a cosine from `start` up to 1 over the first `warm` of the run, then a cosine down to `end`."""
     if progress < warm:
         return start + (1 - start) * 0.5 * (1 - math.cos(math.pi * progress / warm))
     return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
 
 
 def read_recipe(text: str) -> Recipe:
-    """`name,key=value,...`."""
+    """Return the recipe of `name,key=value,...`."""
     name, values = parse_spec(text)
     if name not in RECIPES:
+        problems = [unknown("recipe", name, RECIPES)]
         try:
             bind(Recipe, values, "recipe")
         except SettingsError as fault:
-            raise SettingsError([unknown("recipe", name, RECIPES), *fault.problems]) from None
-        raise SettingsError([unknown("recipe", name, RECIPES)])
+            problems += fault.problems
+        raise SettingsError(problems)
     return bind(Recipe, values, "recipe", RECIPES[name])
 
 
-def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("epochs", "lr")) -> Recipe:
-    """A recipe as it is, of its settings, or of text as on the command line (`resnet18,epochs=30`).
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str, required: Sequence[str] = ("epochs", "lr")) -> Recipe:
+    """Return a recipe as it is, from its settings, or from text as on the command line (`resnet18,epochs=30`).
 
-    Settings must name those in `said`: no default could stand for them.
+    Settings must name those in `required`: no default could stand for them.
     """
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, str):
         return read_recipe(recipe)
-    problems = [_unsaid(recipe, said)] if any(name not in recipe for name in said) else []
+    problems: list[str] = []
+    missing = " and ".join(name for name in required if name not in recipe)
+    if missing:
+        example = ", ".join(f"{name!r}: ..." for name in required)
+        problems.append(
+            f"the recipe {shown(dict(recipe))} lacks {missing}; give {{{example}}} with whatever else differs from the "
+            f"defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or name a recipe: "
+            f"{', '.join(RECIPES)}."
+        )
     try:
         made = bind(Recipe, recipe, "recipe")
     except SettingsError as fault:
@@ -186,13 +195,3 @@ def as_recipe(recipe: Recipe | Mapping[str, Any] | str, said: Sequence[str] = ("
     if problems:
         raise SettingsError(problems)
     return made
-
-
-def _unsaid(recipe: Mapping[str, Any], said: Sequence[str]) -> str:
-    missing = " and ".join(name for name in said if name not in recipe)
-    example = ", ".join(f"{name!r}: ..." for name in said)
-    return (
-        f"the recipe {shown(dict(recipe))} does not say {missing}; say how the model was trained, {{{example}}} with "
-        f"whatever else differs from the defaults (optimizer, batch_size, momentum, weight_decay, schedule, ...), or "
-        f"name a recipe: {', '.join(RECIPES)}."
-    )

@@ -27,7 +27,7 @@ class Stream:
 
 
 def one_pass(job: Job, part: str, indices: Indices, batch_size: int, *, augment: bool = True) -> Stream:
-    """Every epoch goes once through `indices`, shuffled anew; the last batch may be smaller."""
+    """Return a stream whose epochs go once through `indices`, reshuffled; the last batch may be smaller."""
     source = _Endless(job.examples, indices, batch_size, derive(job.seed, part), augment)
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
@@ -47,14 +47,14 @@ def paired(
     augment: bool = True,
     forget: Indices | None = None,
 ) -> Stream:
-    """Every step has a forget and a retain batch, each from its own endlessly reshuffled source.
+    """Return a stream of steps with a forget and a retain batch, each from its own endlessly reshuffled source.
 
     `epoch` says what ends an epoch: one pass over `forget`, over `retain`, or over the `shorter` of the two. The
-    source that ends the epoch starts anew with the next one; the other goes on where it was. `forget` names other
+    source that ends the epoch starts again with the next one; the other goes on where it was. `forget` names other
     examples than the forget set's to stand in for it.
     """
-    asked = job.indices("forget") if forget is None else forget
-    first = _Endless(job.examples, asked, forget_batch, derive(job.seed, "forget"), augment)
+    forget = job.indices("forget") if forget is None else forget
+    first = _Endless(job.examples, forget, forget_batch, derive(job.seed, "forget"), augment)
     second = _Endless(job.examples, job.indices("retain"), retain_batch, derive(job.seed, "retain"), augment)
     shorter = min(first.per_pass, second.per_pass)
     lengths = {"forget": first.per_pass, "retain": second.per_pass, "shorter": shorter}
@@ -68,13 +68,16 @@ def paired(
             yield {"forget": forget_part, "retain": retain_part}
 
     def samples(number: int) -> int:
-        return sum(source.seen((number + 1) * steps) - source.seen(number * steps) for source in (first, second))
+        return sum(
+            source.examples_before((number + 1) * steps) - source.examples_before(number * steps)
+            for source in (first, second)
+        )
 
     return Stream(lambda _: steps, samples, run)
 
 
 def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
-    """One stream after the other within an epoch: `plan(epoch)` names them, each with the epoch number it is in."""
+    """Return one stream after the other within an epoch: `plan(epoch)` lists them, each with its epoch number."""
 
     def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
         for stream, number in plan(epoch):
@@ -139,26 +142,23 @@ class _Endless:
     @cached_property
     def cuts(self) -> list[int]:
         """Where a pass is cut into batches."""
-        found = list(range(self.batch_size, len(self.indices), self.batch_size))
-        if found and len(self.indices) - found[-1] == 1 and self.batch_size > 2:
-            found[-1] -= 1  # BatchNorm cannot train on one example: the last batch takes a second from its neighbour
-        return found
+        cuts = list(range(self.batch_size, len(self.indices), self.batch_size))
+        if cuts and len(self.indices) - cuts[-1] == 1 and self.batch_size > 2:
+            cuts[-1] -= 1  # BatchNorm cannot train on one example: the last batch takes a second from its neighbour
+        return cuts
 
-    def seen(self, batches: int) -> int:
-        """How many examples the first so many batches hold."""
+    def examples_before(self, batches: int) -> int:
+        """Return how many examples the first so many batches hold."""
         passes, rest = divmod(batches, self.per_pass)
         return passes * len(self.indices) + (self.cuts[rest - 1] if rest else 0)
 
     def batches(self, first: int, last: int, device: torch.device) -> Iterator[Batch]:
-        """Batches first..last-1, prefetched along the plan one pass at a time."""
+        """Yield batches first..last-1, prefetched along the plan one pass at a time."""
         while first < last:
             number, start = divmod(first, self.per_pass)
             stop = min(self.per_pass, start + last - first)
-            plan = self._pass(number)[start:stop]
+            order = torch.randperm(len(self.indices), generator=generator(self.seed, "order", number)).numpy()
+            plan = list(np.split(self.indices[order], self.cuts))[start:stop]
             seed = derive(self.seed, "inputs", number)
             yield from self.examples.stream(plan, augment=self.augment, seed=seed, first=start, device=device)
             first += stop - start
-
-    def _pass(self, number: int) -> list[Indices]:
-        order = torch.randperm(len(self.indices), generator=generator(self.seed, "order", number)).numpy()
-        return list(np.split(self.indices[order], self.cuts))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def broken_weights(model: nn.Module) -> str | None:
-    """The first parameter that holds NaN or infinity, or buffer that holds NaN (a mask may well be infinite)."""
+    """Return the first parameter that holds NaN or infinity, or buffer that holds NaN (a mask may be infinite)."""
     buffers = {name: b for name, b in model.named_buffers() if b.is_floating_point() and not b.is_meta}
     return first_not_finite(dict(model.named_parameters())) or next(
         (n for n, b in buffers.items() if b.isnan().any()), None
@@ -20,7 +20,7 @@ def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
 
 
 def misfits(state: Mapping[str, Tensor], template: Mapping[str, Tensor]) -> list[str]:
-    """How a state dict differs in names and shapes from what a model expects."""
+    """Return how a state dict differs in names and shapes from what a model expects."""
     missing, extra = sorted(set(template) - set(state)), sorted(set(state) - set(template))
     shapes = [
         f"{name} has shape {tuple(state[name].shape)}, expected {tuple(template[name].shape)}"

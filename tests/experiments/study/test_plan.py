@@ -30,12 +30,13 @@ def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
 def test_a_setup_of_the_paper_takes_64_trainings(name: str) -> None:
     """A base, three retrained models and twelve references for each of three seeds and the one to tune on."""
     found = planned(read_study(name))
-    methods = len(found.study.methods)
+    methods = len(found.study.compared)
     counts = found.counts()
     assert counts["train"] == 4 * (1 + 3 * (1 + 4))
     assert planned(replace(found.study, tune={})).counts()["train"] == 3 * (1 + 3 * (1 + 4))
     assert counts["unlearn"] == 9 * methods
     assert counts["floor"] == 9
+    assert (counts["fold"], counts["table"]) == (4 * 4, 4)
     assert counts["evaluate"] == 9 * (methods + 2)
     assert counts["predict"] == 9 * (methods + 6)
 

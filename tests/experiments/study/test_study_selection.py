@@ -69,7 +69,7 @@ def test_the_command_line_means_the_same_examples(opened: OpenStudy, capsys: pyt
     base = mini.artifact(opened, "train base, split 0, seed 0").key
     for forget in ASKED:
         again = regun("train", *setup, "--without", forget, "--seed", "1001")
-        assert again["found"], forget  # the study's own first reference
+        assert again["in_store"], forget  # the study's own first reference
         assert again["key"] == mini.artifact(opened, f"train without {forget}, split 0, seed 1001").key
         made = regun("unlearn", "--base", base, "--forget", forget, "--method", "ssd")
         assert made["key"] == mini.artifact(opened, f"unlearn ssd, {forget}, seed 0").key
@@ -89,7 +89,7 @@ def test_a_base_that_was_made_to_answer_is_a_base_like_any_other(
     setup = ["--data", "digits,limit=400,test_limit=100", "--model", "cnn,width=4", "--recipe", "digits,epochs=3"]
     regun("train", *setup, "--without", "like:17,30")
     base = regun("train", *setup)
-    assert base["found"]
+    assert base["in_store"]
     assert regun("unlearn", "--base", base["key"], "--forget", "like:17,30", "--method", "ssd")["forgotten"] == 30
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.formats import render
 from regun.experiments.report.page import build_report
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.search.trials import SearchResult
+from regun.experiments.study.cost import cost_comparisons
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.results import Results
 from regun.experiments.study.tradeoff import TradeOff
@@ -26,7 +28,7 @@ def study_files(
     texts = {"report.html": build_report(results, closeups, tradeoffs, searches)}
     texts |= {name: render(results, format, wide=True) for format, name in TABLES.items()}
     texts["rows.csv"] = csv_of(results.rows())
-    return {name: text.encode() for name, text in texts.items()} | figure_files(tradeoffs)
+    return {name: text.encode() for name, text in texts.items()} | figure_files(tradeoffs) | cost_figure_files(results)
 
 
 def figure_files(tradeoffs: Sequence[TradeOff]) -> dict[str, bytes]:
@@ -35,6 +37,17 @@ def figure_files(tradeoffs: Sequence[TradeOff]) -> dict[str, bytes]:
     for found in tradeoffs:
         stem = "tradeoff" if len(tradeoffs) == 1 else f"tradeoff-{safe_name(found.label)}"
         figure = tradeoff_figure(found)
+        files |= {f"{stem}{suffix}": figure_bytes(figure, suffix) for suffix in FIGURES}
+    return files
+
+
+def cost_figure_files(results: Results) -> dict[str, bytes]:
+    """The cost figure of every forget request, in every format."""
+    files: dict[str, bytes] = {}
+    found = cost_comparisons(results)
+    for one in found:
+        stem = "cost" if len(found) == 1 else f"cost-{safe_name(one.label)}"
+        figure = cost_figure(one)
         files |= {f"{stem}{suffix}": figure_bytes(figure, suffix) for suffix in FIGURES}
     return files
 

@@ -11,10 +11,13 @@ from regun.experiments.report.formats import FACTS, PACKAGE, notes
 from regun.experiments.report.search_page import searches_view
 from regun.experiments.report.table import (
     LEFT,
+    ONCE,
+    REQUEST,
     RUNS,
     SHARE,
     VERDICT,
     Table,
+    cost_columns,
     cost_text,
     label,
     spread_text,
@@ -41,6 +44,8 @@ EXPLAINED = (
     ),
     Metric("steps", "Steps", "updates", "how often unlearning changed the weights", "few"),
     Metric("seconds", "Seconds", "s", "time spent unlearning, on the machine that ran it", "few"),
+    Metric(REQUEST, "Request share", "%", "samples of one request in percent of those of retraining", "well below 100"),
+    Metric(ONCE, "Once share", "%", "samples of the prepared table, paid once, in percent of a retraining", "few"),
     Metric(SHARE, "Time share", "%", "seconds in percent of those of retraining", "well below 100"),
 )
 """The columns of the main table that are no metrics."""
@@ -111,6 +116,7 @@ def _request(
         "every": _table(results, block, list(block.rankings)),
         "gaps": panels.gaps(results, block, gallery),
         "tradeoffs": [(found, panels.tradeoff(found, gallery)) for found in tradeoffs if found.forget == block.forget],
+        "costs": panels.costs(results, block, gallery),
         "details": close,
         "learning": panels.learning(block, gallery),
         "stays": list(_stays(block)),
@@ -142,7 +148,15 @@ def _columns(results: Results, block: Block) -> list[str]:
     first = [name for name in _FIRST if _INSTEAD.get(name) not in block.rankings]
     extra = [name for name in results.columns if name not in PAPER_COLUMNS]
     numbers = [name for name in dict.fromkeys([LEFT, *first, *leaks, "forget_div", *extra]) if name in block.rankings]
-    return [*unfinished([block]), *([VERDICT] if block.floors else []), *numbers, "steps", "seconds", SHARE]
+    return [
+        *unfinished([block]),
+        *([VERDICT] if block.floors else []),
+        *numbers,
+        "steps",
+        "seconds",
+        SHARE,
+        *cost_columns([block]),
+    ]
 
 
 def _stays(block: Block) -> Iterator[tuple[Row, Estimate, Estimate, tuple[Exposed, ...]]]:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from regun.experiments.report import charts
+from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
+from regun.experiments.study.cost import cost_comparisons
 from regun.experiments.study.details import (
     RowDetails,
     against,
@@ -60,6 +62,16 @@ def tradeoff(found: TradeOff, gallery: Gallery) -> Markup:
     swept = f"{many(len(found.curves), 'method')} over w, {many(len(found.fixed), 'fixed method')}"
     label = f"Test accuracy against RMIA AUC, forget {found.label}: {swept}, Base and Retrain"
     return gallery.embed(tradeoff_figure(found), label)
+
+
+def costs(results: Results, block: Block, gallery: Gallery) -> Markup | None:
+    """Draw the gap to Retrain against the cost per request."""
+    found = next((one for one in cost_comparisons(results) if one.forget == block.forget), None)
+    if found is None:
+        return None
+    points = ", ".join(f"{p.title} {fixed(p.value)} at {p.share:.3g} %" for p in found.panels[0].methods)
+    label = f"{found.panels[0].label} against the cost per request in percent of retraining: {points}"
+    return gallery.embed(cost_figure(found), label)
 
 
 def relearning(block: Block, details: RowDetails, gallery: Gallery) -> dict[str, Any] | None:

@@ -18,6 +18,8 @@ LEFT = "influence_left"
 RUNS, VERDICT, SHARE = "runs", "verdict", "time_share"
 """Columns besides metrics and costs: how many runs there are (shown while some are missing), their verdicts by the
 noise floor, and their seconds in percent of Retrain's."""
+REQUEST, ONCE = "request_share", "once_share"
+"""Columns of cost in percent of Retrain's samples: of one request, and of the prepared table, which is paid once."""
 
 _WIDE_ONLY = ("retain_div", "test_div", "smia_auc")
 _SIDE_BY_SIDE = ("test_acc", "rmia_auc", "gap_rftp")
@@ -70,7 +72,7 @@ def tables_of(
     """Return the tables of a study; `columns` chooses what they show, `wide` shows all paper columns and costs."""
     if layout not in LAYOUTS:
         raise RegunError(unknown("layout of a table", layout, LAYOUTS))
-    known = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE)
+    known = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE, REQUEST, ONCE)
     wrong = [name for name in columns or () if name not in known] if results.metrics else []
     if wrong:
         raise RegunError("\n".join(unknown("column", name, known) for name in wrong))
@@ -90,7 +92,16 @@ def default_columns(results: Results, wide: bool = False, layout: str = "request
         return [name for name in shown if name in _SIDE_BY_SIDE or name not in PAPER_COLUMNS]
     left = [LEFT] if LEFT in results.metrics and LEFT not in shown else []
     noise = [VERDICT] if any(block.floors for block in results.blocks) else []
-    return [*unfinished(results.blocks), *shown, *left, *noise, *(COSTS if wide else ("steps", "seconds"))]
+    shares = cost_columns(results.blocks)
+    costs = [*COSTS, *shares] if wide else ["steps", "seconds", *(shares if ONCE in shares else ())]
+    return [*unfinished(results.blocks), *shown, *left, *noise, *costs]
+
+
+def cost_columns(blocks: Sequence[Block]) -> list[str]:
+    """Return the columns of cost per request and, where a method used a prepared table, of cost once."""
+    rows = [row for block in blocks for row in block.rows]
+    measured = [REQUEST] if any(row.request_share is not None for row in rows) else []
+    return measured + ([ONCE] if any(row.once_share is not None for row in rows) else [])
 
 
 def unfinished(blocks: Sequence[Block]) -> list[str]:
@@ -176,6 +187,9 @@ def _cell(results: Results, block: Block, row: Row | None, column: str) -> Table
         return TableCell(verdict_text(row.verdicts), number=outward, verdict=unanimous(row.verdicts))
     if column == SHARE and "seconds" in row.shares:
         return TableCell(percent(row.shares["seconds"]), number=row.shares["seconds"])
+    share = {REQUEST: row.request_share, ONCE: row.once_share}.get(column)
+    if share is not None:
+        return TableCell(percent(share), number=share)
     if column in COSTS and column in row.costs:
         return TableCell(cost_text(row.costs[column], column), number=row.costs[column])
     cell = row.cells.get(column)

@@ -16,7 +16,7 @@ from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.paper import Paper
 from regun.experiments.study.relearn_curves import RelearnChecks
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Run, block_of, metrics_of, row_of
-from regun.experiments.study.tasks import Evaluate, MeasureFloor, Predict, Tune
+from regun.experiments.study.tasks import Evaluate, MeasureFloor, Predict, Tune, Unlearn
 
 
 def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: Paper | None = None) -> Results:
@@ -157,6 +157,7 @@ def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None
     if model is None or task.result(ctx) is None:
         return None
     evaluation = stored_evaluation(ctx, task)
+    table = task.model.table.result(ctx) if isinstance(task.model, Unlearn) and task.model.table else None
     relearned = checks.of(task) if opened.study.relearn else None
     if evaluation is not None and relearned is not None:
         evaluation = with_relearning(evaluation, relearned)
@@ -166,6 +167,7 @@ def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None
         key=model.key,
         evaluation=evaluation,
         cost=model.info["cost"],
+        once=table.info["cost"] if table is not None else {},
         epochs=model.info["epochs"],
         settings=model.info.get("config", model.inputs.get("recipe", {})),
         diverged=model.info.get("diverged") or (None if evaluation else "its predictions are not finite"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from regun.artifacts import Artifact, Store
+from regun.artifacts.out_of_fold import CrossFitting
 from regun.artifacts.setup import Setup
 from regun.artifacts.trainings import Training
 from regun.data.examples import Data
@@ -66,6 +67,10 @@ class StudyContext:
             recipe=self.study.recipe_value,
             seed=split,
         )
+
+    def cross_fitting(self, split: int) -> CrossFitting:
+        """Return what decides the out-of-fold predictions of a split."""
+        return CrossFitting(training=self.base_training(split))
 
     def data_for(self, method: Method) -> Data:
         """Return the data with the input pipeline that the method trains with."""

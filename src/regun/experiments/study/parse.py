@@ -8,7 +8,7 @@ from typing import Any
 
 from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
-from regun.data.registry import pipeline
+from regun.data.registry import get_pipeline
 from regun.errors import RegunError, SettingsError, unknown
 from regun.experiments.search.settings_file import Blocks, parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
@@ -119,7 +119,7 @@ def check_study(study: Study) -> None:
     specs = {text: attempt(lambda text=text: MethodSpec.parse(text, study.folder)) for text in study.compared}
     for key in ("data_spec", "model_spec", "recipe_value", "budget_value", "tuning"):
         attempt(lambda key=key: study.data_spec(".") if key == "data_spec" else getattr(study, key))
-    attempt(lambda: pipeline(study.pipeline_name, parse_spec(study.data)[0]))
+    attempt(lambda: get_pipeline(study.pipeline_name, parse_spec(study.data)[0]))
     for text in study.audit_attacks or ():
         attempt(lambda text=text: resolve_attack(text))
     for text in study.audit_metrics:

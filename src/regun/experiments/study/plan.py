@@ -7,12 +7,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from regun.artifacts.out_of_fold import FOLDS, REPEATS, SHARE
 from regun.artifacts.selection import EARLY, EARLY_EPOCHS, EARLY_SHARE
 from regun.experiments.search import Space
 from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow, Study
 from regun.experiments.study.tasks import (
     KINDS,
+    CrossFit,
     Evaluate,
+    FitFold,
     MeasureFloor,
     Model,
     Predict,
@@ -26,7 +29,7 @@ from regun.experiments.study.tasks import (
 )
 from regun.forget_spec import ForgetSpec
 from regun.methods import Method, Work
-from regun.relearning import RETAINED, relearn_points, relearn_updates
+from regun.relearning import RETAINED, relearn_updates, relearning_checkpoints
 from regun.splits import Reserve, make_splits
 from regun.training.recipes import shorten
 from regun.types import Indices
@@ -62,6 +65,24 @@ class StudyPlan:
     def samples(self) -> int:
         """Return the samples through backward passes, forward passes counted by their share."""
         return sum(task.work.samples for task in self.tasks.values() if task.work)
+
+    def request_share(self, name: str, forget: str) -> float | None:
+        """Return the planned cost of one request in percent of a retraining; None for a method that does not state it.
+
+        Costs are samples through backward passes.
+        """
+        task = next(task for task in self.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
+        return 100.0 * task.work.samples / self._retraining(forget) if task.work else None
+
+    def once_share(self, name: str, forget: str) -> float | None:
+        """Return the planned cost of the method's table in percent of a retraining; None without a table."""
+        task = next(task for task in self.of_type(Unlearn) if (task.row.name, task.forget) == (name, forget))
+        if task.table is None:
+            return None
+        return 100.0 * sum(fold.work.samples for fold in task.table.folds if fold.work) / self._retraining(forget)
+
+    def _retraining(self, forget: str) -> int:
+        return next(task.work.samples for task in self.of_type(Train) if task.forget == forget and task.work)
 
 
 def plan_study(study: Study, labels: Indices, test: int = 0) -> StudyPlan:
@@ -222,6 +243,37 @@ class _Planner:
             )
         )
 
+    def cross_fit(self, seed: int) -> CrossFit:
+        """Add the out-of-fold predictions of a seed's split: a short training per fold, and the table of them."""
+        split, recipe = self.study.split_of(seed), shorten(self.study.recipe_value, SHARE)
+        sizes = self.sizes(seed, self.study.forget[0])
+        examples = sizes["retain"] + sizes["forget"]
+        trained_on = examples - round(examples / FOLDS)
+        folds = tuple(
+            self.add(
+                FitFold(
+                    id=f"fold {number + 1}, repeat {repeat + 1}, split {split}",
+                    label=f"training without fold {number + 1} of {FOLDS}, split {split}{_run(repeat)}",
+                    split=split,
+                    seed=split,
+                    number=number,
+                    repeat=repeat,
+                    work=Work(recipe.epochs * -(-trained_on // recipe.batch_size), recipe.epochs * trained_on),
+                )
+            )
+            for repeat in range(REPEATS)
+            for number in range(FOLDS)
+        )
+        return self.add(
+            CrossFit(
+                id=f"table, split {split}",
+                label=f"table of out-of-fold predictions, split {split}",
+                split=split,
+                seed=split,
+                folds=folds,
+            )
+        )
+
     def unlearn(self, row: MethodRow, repeat: int, seed: int, forget: str, base: Train) -> Unlearn:
         study = self.study
         method, config = study.resolve(row.text, forget)
@@ -237,6 +289,7 @@ class _Planner:
                 repeat=repeat,
                 base=base,
                 tune=self.tune(row, forget) if study.tuning and method.search.get(study.family) else None,
+                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
                 work=self._method_work(method, config, self.sizes(seed, forget)),
             )
         )
@@ -267,6 +320,7 @@ class _Planner:
                 base=base,
                 retrained=retrained,
                 trials=trials,
+                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
                 work=Work(trials * one.steps, trials * one.samples) if one else None,
             )
         )
@@ -274,7 +328,7 @@ class _Planner:
     def relearn(self, model: Model, seed: int, forget: str, base: Train) -> Relearn:
         sizes, split = self.sizes(seed, forget), self.study.split_of(seed)
         updates = relearn_updates(self.study.recipe_value)
-        points = relearn_points(updates, sizes["retain"])
+        points = relearning_checkpoints(updates, sizes["retain"])
         predicted = sizes["forget"] + (self.test or sizes["heldout"]) + min(RETAINED, sizes["retain"])
         samples = updates.epochs * sizes["retain"] + round(FORWARD * len(points) * predicted)
         return self.add(

@@ -52,6 +52,8 @@ class Run:
     evaluation: Evaluation | None
     cost: Mapping[str, float]
     """steps, forward, backward (samples through each pass), seconds"""
+    once: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The same of the prepared table that the run used; empty without one."""
     epochs: Sequence[Mapping[str, float]] = ()
     """The learning curve: number, epochs, loss, lr, seconds, images_per_second of every epoch."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -116,6 +118,13 @@ class Row:
     """The cost of one request: means over all runs, also those that stopped early."""
     shares: Mapping[str, float] = field(default_factory=dict[str, float])
     """Costs in percent of Retrain's."""
+    once_share: float | None = None
+    """The cost of the prepared table, paid once for all requests, in percent of Retrain's samples."""
+
+    @property
+    def request_share(self) -> float | None:
+        """The cost of one request in percent of Retrain's: samples through backward passes."""
+        return None if self.kind == "base" else self.shares.get("backward")
 
     @property
     def judged(self) -> int:
@@ -215,8 +224,8 @@ class Results:
         return self.paper.number(forget, row, metric) if self.paper else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one plain row for every method, request, seed and repeat, with all of its numbers."""
-        return [
+        """Return one plain row for every method, request, seed and repeat, with all of its numbers; costs last."""
+        rows: list[dict[str, Any]] = [
             {
                 "study": self.name,
                 "forget": block.forget,
@@ -236,6 +245,17 @@ class Results:
             for row in block.rows
             for run in row.runs
         ]
+        shares = [
+            {
+                "request_share": None if row.kind == "base" else _share(run.cost, block, run.seed),
+                "once_share": _share(run.once, block, run.seed),
+            }
+            for block in self.blocks
+            for row in block.rows
+            for run in row.runs
+        ]
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return [{**columns, **row, **share} for row, share in zip(rows, shares, strict=True)]
 
     def frame(self) -> Any:
         """Return the rows as a pandas data frame."""
@@ -249,7 +269,11 @@ def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[R
     """Return the rows of one request with their shares of Retrain's cost, noise floors and rankings."""
     retrain = next((row.costs for row in rows if row.kind == "retrain"), dict[str, float]())
     compared = tuple(
-        replace(row, shares={what: 100.0 * v / retrain[what] for what, v in row.costs.items() if retrain.get(what)})
+        replace(
+            row,
+            shares={what: 100.0 * v / retrain[what] for what, v in row.costs.items() if retrain.get(what)},
+            once_share=_once_share(row, retrain.get("backward")),
+        )
         for row in rows
     )
     floors = _floors(compared)
@@ -368,6 +392,18 @@ def _cell(by_run: Sequence[RunValue]) -> Cell:
         retrain=mean_of([one.retrain for one in by_run]),
         by_run=tuple(by_run),
     )
+
+
+def _share(cost: Mapping[str, float], block: Block, seed: int) -> float | None:
+    """Return a cost in percent of the samples of the same seed's Retrain."""
+    retrained = [run for row in block.rows if row.kind == "retrain" for run in row.runs if run.seed == seed]
+    whole = retrained[0].cost.get("backward") if retrained else None
+    return 100.0 * cost["backward"] / whole if whole and "backward" in cost else None
+
+
+def _once_share(row: Row, retrain: float | None) -> float | None:
+    once = [float(run.once["backward"]) for run in row.runs if "backward" in run.once]
+    return 100.0 * spread(once)[0] / retrain if once and retrain else None
 
 
 def _costs(runs: Sequence[Run]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 Tasks refer to each other and read from the context; neither knows the plan or what runs them. All that a task needs
 comes from the store by its content key, so any process that can read the store can do any task. A new kind of task
-(models trained in advance for many requests, say) is a class here and a line in `plan.py`.
+is a class here and a line in `plan.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -20,6 +20,7 @@ from regun.artifacts.audits import (
     predictions_inputs,
     stored_noise_floor,
 )
+from regun.artifacts.out_of_fold import cross_fit, fit_fold
 from regun.artifacts.relearnings import Relearning, relearn_model
 from regun.artifacts.selection import early_trainings, resolved_ids, select, selection_inputs
 from regun.artifacts.trainings import Training, train_model
@@ -180,6 +181,45 @@ class Select(Task):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FitFold(Task):
+    """A short training without one fold of the training set, and what it predicts for that fold."""
+
+    kind = "fold"
+    number: int
+    repeat: int
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return ()
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("fold", ctx.cross_fitting(self.split).fold_inputs(self.repeat, self.number, ctx.device))]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        fitting, callbacks = ctx.cross_fitting(self.split), training_callbacks(self.id, emit)
+        fit_fold(fitting, self.repeat, self.number, ctx.store, ctx.device, watch=callbacks)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CrossFit(Task):
+    """The table of out-of-fold predictions of a split: one for all of its requests and training seeds."""
+
+    kind = "table"
+    folds: tuple[FitFold, ...]
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return self.folds
+
+    def makes(self, ctx: StudyContext) -> list[Inputs]:
+        return [("out_of_fold", ctx.cross_fitting(self.split).inputs(ctx.device))]
+
+    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
+        about = ctx.setup(self.split).about()
+        cross_fit(ctx.cross_fitting(self.split), ctx.store, ctx.device, about=about)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tune(Task):
     """The search for a method's settings: once for each request, on one seed, used for all seeds."""
 
@@ -189,10 +229,12 @@ class Tune(Task):
     retrained: tuple[Train, ...]
     """Retrain and the references, where the objective compares with them."""
     trials: int
+    table: CrossFit | None = None
+    """Out-of-fold predictions, if the method uses them."""
 
     @property
     def needs(self) -> tuple[Task, ...]:
-        return self._with_selection(self.base, *self.retrained)
+        return self._with_selection(self.base, *self.retrained, *((self.table,) if self.table else ()))
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("tuning", self._search(ctx).inputs())]
@@ -211,7 +253,7 @@ class Tune(Task):
     def _search(self, ctx: StudyContext) -> Search:
         tuning = ctx.study.tuning
         assert tuning is not None
-        run = _unlearning(ctx, self, self.row, self.base, {}, self.seed)
+        run = _unlearning(ctx, self, {}, self.seed)
         retrain, *references = [model.artifact(ctx) for model in self.retrained] or [None]
         return Search(
             run=run,
@@ -235,10 +277,12 @@ class Unlearn(Task):
     base: Train
     tune: Tune | None = None
     """The search for its settings, if there is one."""
+    table: CrossFit | None = None
+    """Out-of-fold predictions, if the method uses them."""
 
     @property
     def needs(self) -> tuple[Task, ...]:
-        return self._with_selection(self.base, *((self.tune,) if self.tune else ()))
+        return self._with_selection(self.base, *(task for task in (self.tune, self.table) if task))
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("model", self._run(ctx).inputs())]
@@ -252,7 +296,7 @@ class Unlearn(Task):
     def _run(self, ctx: StudyContext) -> Unlearning:
         values = self.tune.found(ctx).best_values if self.tune else {}
         seed = ctx.study.unlearning_seed(self.seed, self.repeat)
-        return _unlearning(ctx, self, self.row, self.base, values, seed)
+        return _unlearning(ctx, self, values, seed)
 
 
 Model = Train | Unlearn
@@ -367,23 +411,22 @@ class Relearn(Task):
 
 
 KINDS = tuple(dict.fromkeys(
-    task.kind for task in (Train, Select, Tune, Unlearn, Predict, MeasureFloor, Evaluate, Relearn)
+    task.kind for task in (Train, Select, FitFold, CrossFit, Tune, Unlearn, Predict, MeasureFloor, Evaluate, Relearn)
 ))  # fmt: skip
 
 
-def _unlearning(
-    ctx: StudyContext, task: Task, row: MethodRow, base: Train, values: Mapping[str, Any], seed: int
-) -> Unlearning:
-    """Return the run of a row's method on the request of a task, with searched settings `values` over its own."""
-    method, config = ctx.study.resolve(row.text, task.forget, values)
+def _unlearning(ctx: StudyContext, task: Unlearn | Tune, values: Mapping[str, Any], seed: int) -> Unlearning:
+    """Return the run of a task's method on its request, with searched settings `values` over its own."""
+    method, config = ctx.study.resolve(task.row.text, task.forget, values)
     return Unlearning(
-        base=base.artifact(ctx),
+        base=task.base.artifact(ctx),
         data=ctx.data_for(method),
         splits=task.splits(ctx),
         method=method,
         config=config,
         seed=seed,
         budget=ctx.study.budget_value,
+        out_of_fold=task.table.artifact(ctx) if task.table else None,
     )
 
 

@@ -1,0 +1,123 @@
+"""`regun prepare`."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regun.cli.arguments import Commands, add_machine, add_number, command, number, whole
+from regun.cli.forget import add_project, path_of, read_project
+from regun.errors import RegunError, SettingsError
+from regun.render.numbers import duration, many
+
+if TYPE_CHECKING:
+    from regun.deletion import Project
+    from regun.prepared import Prepared
+
+
+def add_prepare(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "prepare",
+        "predict every training record by models that never saw it, so that requests train nothing but the update",
+        "prepare:run",
+        "regun prepare --project app.py:project --out prepared.safetensors --workers 2",
+    )
+    parser.add_argument("--out", required=True, metavar="FILE", help="the table; a killed run goes on when run again")
+    add_project(parser)
+    add_number(parser, "--folds N", whole(2), 4, "parts of the training data, each left out of one model (default 4)")
+    add_number(parser, "--repeats N", whole(1), 1, "how often, with other folds (default 1)")
+    add_number(
+        parser,
+        "--share S",
+        number(0, 1),
+        0.25,
+        "part of the project's epochs per model (0.25); not with train_function",
+    )
+    add_number(parser, "--top N", whole(1), None, "with many classes: store the label's and the N largest predictions")
+    add_number(parser, "--seed N", whole(), 0, "seed of folds and trainings (default 0)")
+    add_number(parser, "--workers N", whole(1, 1000), 1, "processes that share the folds (default 1)")
+    parser.add_argument("--refresh", action="store_true", help="prepare again from the current data, in place of FILE")
+    parser.add_argument(
+        "--deletions",
+        metavar="DIR",
+        help="leave out what the requests of this folder (regun forget --out) have forgotten",
+    )
+    add_machine(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from regun.cli.display import Display
+    from regun.cli.options import use_threads
+    from regun.cli.terminal import emit
+    from regun.deletion import prepare_table, read_pseudonyms
+
+    use_threads(args.threads)
+    out = Path(args.out)
+    if not args.out or not out.absolute().parent.is_dir():
+        raise SettingsError([f"--out is {args.out!r}; name a file in an existing folder."])
+    if out.exists() and not args.refresh:
+        raise RegunError(f"{out} exists; --refresh prepares again from the current data and replaces it.")
+    display = Display("prepare", args.quiet)
+    project = read_project(args, display)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    helpers = [subprocess.Popen(_helper(args), stdout=subprocess.DEVNULL) for _ in range(args.workers - 1)]
+    try:
+        table = prepare_table(
+            project,
+            out,
+            folds=args.folds,
+            repeats=args.repeats,
+            share=args.share,
+            top=args.top,
+            seed=args.seed,
+            deletions=path_of(args.deletions),
+            pseudonyms=read_pseudonyms(path_of(args.salt)),
+            progress=not args.quiet,
+        )
+    except BaseException:
+        for helper in helpers:
+            helper.terminate()
+        raise
+    finally:
+        for helper in helpers:
+            helper.wait()
+    display.close()
+    if table.about["created"] < started:
+        display.note("the table is up to date: it was made before from the same data, settings and code")
+    emit(_json(out, table)) if args.json else _print(out, table, project)
+    return 0
+
+
+def _helper(args: argparse.Namespace) -> Sequence[str]:
+    """Return the same command for another process: the folds that it takes, the others leave to it."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in vars(args).items() if name in _PASSED and value]
+    return [sys.executable, "-m", "regun", "prepare", *options, "--workers=1", "--refresh", "--quiet"]
+
+
+_PASSED = (
+    *("project", "base", "data_dir", "pipeline", "salt", "model", "out", "folds", "repeats", "share", "top", "seed"),
+    *("deletions", "store", "device", "threads"),
+)
+"""Options that decide what is prepared, and where."""
+
+
+def _json(out: Path, table: "Prepared") -> dict[str, Any]:
+    about = {
+        name: table.about[name] for name in ("folds", "repeats", "seed", "trained_by", "recipe", "cost", "created")
+    }
+    sets = dict(table.about["keyed_by"])
+    return {"path": str(out), "digest": table.digest, "records": len(table), "keyed_by": sets, **about}
+
+
+def _print(out: Path, table: "Prepared", project: "Project") -> None:
+    about = table.about
+    how = f"{many(about['folds'], 'fold')}, {many(about['repeats'], 'repeat')}, by {about['trained_by']}"
+    print(f"{many(len(table), 'training record')} prepared ({how}) in {duration(about['cost']['seconds'])}")
+    print(f"unseen   {', '.join(name for name in about['keyed_by'] if name != 'train')}")
+    print(f"table    {out}\ndigest   {table.digest}")
+    if project.prepared is None:
+        print(f"next     give the project prepared={str(out)!r}, then: regun forget")

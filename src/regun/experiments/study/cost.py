@@ -1,0 +1,94 @@
+"""The cost of a request against its result: every method by its share of a retraining, next to retraining cut short."""
+
+import math
+from dataclasses import dataclass
+
+from regun.experiments.study.results import Block, Results, Row
+
+RELEARNED = "relearn_forget_acc"
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """A method: cost per request and, with a prepared table, cost once, both in percent of Retrain's samples."""
+
+    title: str
+    share: float
+    value: float
+    std: float | None = None
+    once: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostPanel:
+    """One number against the cost per request."""
+
+    metric: str
+    label: str
+    methods: tuple[CostPoint, ...]
+    shortened: tuple[CostPoint, ...]
+    """Retraining cut short, the shortest first."""
+    retrain: CostPoint
+    """Retraining in full; its gap is the mean distance of two retrained models."""
+    base: float | None
+    """The value of the model before unlearning."""
+    band: tuple[float, float] | None
+    """The noise floor: values that retrained models have."""
+
+
+@dataclass(frozen=True)
+class CostComparison:
+    """Cost and result of every method on one forget request: the main gap and, where measured, relearned accuracy."""
+
+    forget: str
+    label: str
+    panels: tuple[CostPanel, ...]
+
+
+def cost_comparisons(results: Results) -> list[CostComparison]:
+    """Return cost against result per forget request; requests where nothing was retrained are left out."""
+    found: list[CostComparison] = []
+    for block in results.blocks:
+        metrics = [name for name in (block.main_gap, RELEARNED) if name in results.metrics]
+        panels = [panel for name in metrics if name and (panel := _panel(results, block, name)) is not None]
+        if panels:
+            found.append(CostComparison(block.forget, block.label, tuple(panels)))
+    return found
+
+
+def _panel(results: Results, block: Block, metric: str) -> CostPanel | None:
+    methods, shortened = list[CostPoint](), list[CostPoint]()
+    for row in block.methods:
+        point = _point(row, metric)
+        if point is not None:
+            (shortened if _cut_short(row) else methods).append(point)
+    anchors = {row.kind: row for row in block.rows if row.kind != "method" and metric in row.cells}
+    if "retrain" not in anchors or not (methods or shortened):
+        return None
+    floor, full = block.floors.get(metric), anchors["retrain"]
+    truth, is_gap = full.cells[metric].mean, metric == block.main_gap
+    value = floor.mean if floor and is_gap else truth
+    band = (0.0 if is_gap else truth - floor.largest, truth + floor.largest) if floor else None
+    return CostPanel(
+        metric=metric,
+        label=results.metrics[metric].label,
+        methods=tuple(sorted(methods, key=lambda point: point.share)),
+        shortened=tuple(sorted(shortened, key=lambda point: point.share)),
+        retrain=CostPoint(full.title, 100.0, value),
+        base=anchors["base"].cells[metric].mean if "base" in anchors else None,
+        band=band,
+    )
+
+
+def _point(row: Row, metric: str) -> CostPoint | None:
+    cell = row.cells.get(metric)
+    if cell is None or row.request_share is None or not math.isfinite(cell.mean):
+        return None
+    return CostPoint(
+        row.title, row.request_share, cell.mean, cell.repeat_std if cell.std is None else cell.std, row.once_share
+    )
+
+
+def _cut_short(row: Row) -> bool:
+    """True for `retrain,epochs=...` and its presets: from scratch on the retain set, with all layers."""
+    return row.name.partition(",")[0].partition("@")[0] == "retrain" and "layers=" not in row.name

@@ -1,0 +1,170 @@
+"""Prepared tables in studies, the two costs, and the cost figure."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mini import artifact, evaluations, run, study
+from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
+from regun.cli import main
+from regun.errors import StoreError
+from regun.experiments.report.cost_figure import cost_figure
+from regun.experiments.report.files import study_files
+from regun.experiments.study.collect import collect
+from regun.experiments.study.cost import cost_comparisons
+from regun.experiments.study.plan import labels_of_size, plan_study
+from regun.experiments.study.tasks import CrossFit, Unlearn
+
+METHODS = ("finetune,epochs=1,batch_size=64", "crossfit,steps=10", "retrain,epochs=1", "retrain,epochs=2")
+CPU = torch.device("cpu")
+
+
+def costs_study(**changes):
+    return study(**({"methods": METHODS, "seeds": (0, 1), "split_seed": 0, "forget": ("0.1", "0.2")} | changes))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory):
+    store = tmp_path_factory.mktemp("costs")
+    opened, ran, _ = run(costs_study(), store)
+    assert not ran.failed
+    return store, opened
+
+
+def test_one_table_per_split_serves_its_requests_and_seeds() -> None:
+    counts = plan_study(costs_study(), labels_of_size(400)).counts()
+    assert (counts["fold"], counts["table"], counts["unlearn"]) == (4, 1, 16)
+    moving = plan_study(costs_study(split_seed=None), labels_of_size(400)).counts()
+    assert (moving["fold"], moving["table"]) == (8, 2)
+    assert "table" not in plan_study(costs_study(methods=METHODS[:1]), labels_of_size(400)).counts()
+
+
+def test_no_prediction_comes_from_a_model_that_saw_the_record(finished) -> None:
+    _, opened = finished
+    (task,) = opened.plan.of_type(CrossFit)
+    table = task.artifact(opened.ctx).tensors("table")
+    place = dict(zip(table["rows"].tolist(), table["folds"][0].tolist(), strict=True))
+    assert sorted(place) == sorted(opened.ctx.reserve(0).base.tolist())
+    for fold in task.folds:
+        part = fold.artifact(opened.ctx).tensors("predictions")
+        out, trained_on = set(part["rows"].tolist()), set(part["trained_on"].tolist())
+        assert out == {row for row, number in place.items() if number == fold.number}
+        assert out.isdisjoint(trained_on)
+        assert out | trained_on == set(place)
+
+
+def test_probabilities_follow_the_order_of_the_forget_set(finished) -> None:
+    _, opened = finished
+    (task,) = opened.plan.of_type(CrossFit)
+    table = task.artifact(opened.ctx)
+    rows = opened.plan.of_type(Unlearn)[0].splits(opened.ctx).forget
+    found = out_of_fold_probabilities(table, rows)
+    assert torch.allclose(found.sum(dim=1), torch.ones(len(rows)))
+    assert torch.equal(out_of_fold_probabilities(table, rows[::-1].copy()), found.flip(0))
+    with pytest.raises(StoreError):
+        out_of_fold_probabilities(table, opened.ctx.reserve(0).heldout[:1])
+
+
+def test_only_runs_with_a_table_name_one(finished) -> None:
+    _, opened = finished
+    (task,) = opened.plan.of_type(CrossFit)
+    table = task.artifact(opened.ctx)
+    with_table = artifact(opened, "unlearn crossfit, 0.1, seed 1")
+    assert with_table.inputs["out_of_fold"] == table.info["digest"]
+    assert with_table.info["out_of_fold"] == table.key
+    assert "out_of_fold" not in artifact(opened, "unlearn finetune, 0.1, seed 1").inputs
+
+
+def test_more_repeats_reuse_the_folds(finished) -> None:
+    _, opened = finished
+    (task,) = opened.plan.of_type(CrossFit)
+    fitting, once = opened.ctx.cross_fitting(0), task.artifact(opened.ctx)
+    twice = cross_fit(replace(fitting, repeats=2), opened.store, CPU)
+    assert torch.equal(twice.tensors("table")["log_probs"][0], once.tensors("table")["log_probs"][0])
+    assert not torch.equal(twice.tensors("table")["folds"][0], twice.tensors("table")["folds"][1])
+    assert len(opened.store.artifacts("fold")) == 8
+
+
+def test_a_table_depends_on_its_training_set(finished) -> None:
+    _, opened = finished
+    fitting = opened.ctx.cross_fitting(0)
+    other = CrossFitting(training=replace(fitting.training, trained_on=fitting.rows[1:]))
+    assert fitting.inputs(CPU) != other.inputs(CPU)
+    assert fitting.inputs(CPU) == opened.ctx.cross_fitting(0).inputs(CPU)
+
+
+def test_a_run_resumed_with_some_folds_done_ends_equal(finished, tmp_path: Path) -> None:
+    store, _ = finished
+    opened, _, _ = run(costs_study(methods=METHODS[:1]), tmp_path)
+    tasks = plan_study(costs_study(), opened.ctx.data.train.labels).of_type(CrossFit)
+    for fold in tasks[0].folds[:2]:
+        fold.make(opened.ctx, lambda event: None)
+    _, ran, _ = run(costs_study(), tmp_path)
+    assert len([task for task in ran.made if task.startswith("fold")]) == 2
+    assert evaluations(tmp_path) == evaluations(store)
+
+
+def test_costs_by_hand(finished) -> None:
+    """288 retained and 36 forgotten examples, 3 epochs; a fold trains one epoch on three quarters of 324."""
+    store, opened = finished
+    results = collect(opened)
+    rows = results.rows()
+    assert list(rows[0])[-2:] == ["request_share", "once_share"]
+    shares = {
+        r["method"]: (r["request_share"], r["once_share"]) for r in rows if (r["forget"], r["seed"]) == ("0.1", 0)
+    }
+    retraining = 3 * 288
+    crossfit = 100 * (10 * 36 + 2 * 288) / retraining  # ten steps: five pass once over the retain set
+    table = 100 * 4 * (324 - 81) / retraining
+    assert shares["retrain"] == (100, None)
+    assert shares["base"] == (None, None)
+    assert shares["finetune"] == (pytest.approx(100 * 288 / retraining), None)
+    assert shares["crossfit"] == (pytest.approx(crossfit), pytest.approx(table))
+    planned = opened.plan
+    assert planned.request_share("crossfit", "0.1") == pytest.approx(100 * 10 * (36 + 64) / retraining)
+    assert planned.once_share("crossfit", "0.1") == pytest.approx(table)
+    assert planned.once_share("finetune", "0.1") is None
+    assert planned.request_share("retrain,epochs=2", "0.1") == pytest.approx(100 * 2 / 3)
+
+
+def test_the_figure_has_a_point_per_method_and_the_band(finished) -> None:
+    _, opened = finished
+    results = collect(opened)
+    first, second = cost_comparisons(results)
+    (panel,) = first.panels
+    block = results.blocks[0]
+    assert [point.title for point in panel.methods] == ["Finetune", "Cross-fitted references"]
+    assert [round(point.share) for point in panel.shortened] == [33, 67]
+    assert panel.band == (0.0, block.floors["gap_rftp"].largest)
+    assert panel.retrain.value == block.floors["gap_rftp"].mean
+    (axes,) = cost_figure(first).axes
+    labels = axes.get_legend_handles_labels()[1]
+    assert [text.split(" (")[0] for text in labels] == [
+        *("noise floor", "Base", "Retraining cut short", "Retrain", "Finetune", "Cross-fitted references")
+    ]
+    assert axes.get_xscale() == "log"
+    assert np.isclose(panel.methods[0].share, 100 / 3)
+    files = study_files(results, [], [], [])
+    assert {"cost-10.png", "cost-20.svg"} <= files.keys()
+    assert b"request_share" in files["rows.csv"]
+
+
+def test_figure_command(finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, _ = finished
+    lines = [line for line in _toml().splitlines() if line]
+    (tmp_path / "mini.toml").write_text("\n".join(lines))
+    arguments = ["study", "figure", str(tmp_path / "mini.toml"), "--store", str(store)]
+    assert main([*arguments, "--out", str(tmp_path / "cost.png")]) == 0
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["cost-10.png", "cost-20.png"]
+    assert main([*arguments, "--kind", "pie", "--out", str(tmp_path / "x.png")]) == 2
+    assert "tradeoff" in capsys.readouterr().err
+
+
+def _toml() -> str:
+    from mini import MINI
+
+    start = MINI.partition("methods =")[0].replace("[0.1]", "[0.1, 0.2]").replace("seeds = [0]", "seeds = [0, 1]")
+    return f"{start}\nsplit_seed = 0\nmethods = {list(METHODS)}\n"
