@@ -134,7 +134,7 @@ def test_many_examples_say_more_than_few_models():
     pairs = (1.0, 1.0, 1.0)
     plain = NoiseFloor(3, {"x": pairs}, {"x": 1.0})
     assert plain.summary("x").limit == pytest.approx(1.959964)
-    assert plain.summary("x", looks=5).limit == pytest.approx(2.575829)
+    assert plain.summary("x", comparisons=5).limit == pytest.approx(2.575829)
     shifted = NoiseFloor(3, {"x": (2.0, 2.0, 2.0)}, {"x": 1.0})
     assert shifted.summary("x").limit == pytest.approx((1.959964**2 + 3 * 4.302653**2) ** 0.5)
     assert NoiseFloor(3, {"x": (0.1, 0.1, 5.0)}, {"x": 1e-9}).summary("x").limit >= 5.0  # never below the largest seen

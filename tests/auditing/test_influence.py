@@ -177,7 +177,7 @@ def test_a_look_that_was_not_taken_decides_no_verdict():
     assert found.findings[0].outcome == "inconclusive"
     assert "influence_left" not in found.numbers
     floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
-    assert floor.summary("a").limit < 8 < floor.summary("a", looks=2).limit
+    assert floor.summary("a").limit < 8 < floor.summary("a", comparisons=2).limit
     gaps = [
         judge_gaps(far, far, floor, {"gap": Metric("gap", terms=("a",))}, influence=left)
         for left in (None, found.influence)

@@ -35,13 +35,13 @@ def slow_divergence(p: list[float], q: list[float]) -> float:
 
 
 def test_accuracy_equals_sklearn():
-    signals = random_signals()
-    assert accuracy(signals) == pytest.approx(100 * accuracy_score(signals.labels, signals.predicted))
+    predictions = random_signals()
+    assert accuracy(predictions) == pytest.approx(100 * accuracy_score(predictions.labels, predictions.predicted))
 
 
 def test_entropy_equals_scipy():
-    signals = random_signals(scale=8)
-    assert entropy(signals) == pytest.approx(float(scipy_entropy(np.exp(signals.log_probs), axis=1).mean()))
+    predictions = random_signals(scale=8)
+    assert entropy(predictions) == pytest.approx(float(scipy_entropy(np.exp(predictions.log_probs), axis=1).mean()))
 
 
 def test_divergence_equals_scipy_and_the_definition():

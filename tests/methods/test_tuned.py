@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import regun.methods._registry as catalogue
-from expect import error
+from expect import assert_names, error
 from regun.cli import main
 from regun.errors import SettingsError
 from regun.experiments.search.settings_file import read_settings
@@ -45,7 +45,7 @@ def test_searched_settings_are_presets_named_by_data_and_percent(capsys: pytest.
     assert "photos-0.5" in get_method("finetune").presets
     assert not any("photos" in name for name in get_method("ssd").presets)
     assert main(["methods", "finetune"]) == 0
-    assert "preset finetune@photos-0.5: lr=0.02" in capsys.readouterr().out
+    assert_names(capsys.readouterr().out, "photos-0.5", "0.02")
     with error(SettingsError, "finetune", "photos-10"):
         MethodSpec.parse("finetune@photos-10").configure()
 

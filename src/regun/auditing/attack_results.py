@@ -181,11 +181,11 @@ def attack_scores(
     An attack gets all examples end to end, in the same order of every model: it cannot see where a split ends.
     """
     names = [name for name in ("forget", *UNSEEN) if name in target]
-    whole, *others = (Predictions.join([model[name] for name in names]) for model in (target, *references))
+    whole, *joined_references = (Predictions.join([model[name] for name in names]) for model in (target, *references))
     population = None
     if "val" in target:
         population = Evidence(target["val"], tuple(reference["val"] for reference in references), None, a)
-    evidence = Evidence(whole, tuple(others), population, a)
+    evidence = Evidence(whole, tuple(joined_references), population, a)
     ends = np.cumsum([len(target[name]) for name in names])[:-1]
     return {attack.name: dict(zip(names, np.split(attack(evidence), ends), strict=True)) for attack in attacks}
 

@@ -162,9 +162,9 @@ def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) ->
 
     P_in = a P_out + (1 - a) on average, hence a = (1 - mean p_y on seen) / (1 - mean p_y on unseen), kept in 0..1.
     """
-    seen = np.mean([1.0 - np.exp(inside.true_log_prob).mean() for inside, _ in references])
+    members = np.mean([1.0 - np.exp(inside.true_log_prob).mean() for inside, _ in references])
     unseen = np.mean([1.0 - np.exp(outside.true_log_prob).mean() for _, outside in references])
-    return float(np.clip(seen / unseen, 0.0, 1.0)) if unseen > 0 else 1.0
+    return float(np.clip(members / unseen, 0.0, 1.0)) if unseen > 0 else 1.0
 
 
 def _log_ratio(evidence: Evidence, a: float) -> FloatArray:

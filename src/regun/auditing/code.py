@@ -37,9 +37,9 @@ def judged_by(
     }
 
 
-def _code_of(given: object, function: Callable[..., Any], name: str) -> str:
+def _code_of(spec: object, function: Callable[..., Any], name: str) -> str:
     """Return the digest of a user's file, or of the module with all that it imports."""
-    if isinstance(given, str) and ":" in given:
-        return digest(Path(str(find_module(given.rpartition(":")[0]).__file__)).read_bytes())
+    if isinstance(spec, str) and ":" in spec:
+        return digest(Path(str(find_module(spec.rpartition(":")[0]).__file__)).read_bytes())
     module = str(getattr(function, "__module__", ""))
     return code_digest(module) if module.startswith("regun.") else source_digest(function, name)

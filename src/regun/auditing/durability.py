@@ -69,7 +69,7 @@ class RelearningCurve:
         if self.unseen is None or "forget" not in shapes or any(s[0] != len(self.steps) for s in shapes.values()):
             raise AuditError(
                 f"a relearning curve has {len(self.steps)} points and splits {shapes}; give forget, one of "
-                f"{', '.join(UNSEEN)}, and a row a point."
+                f"{', '.join(UNSEEN)}, and a row per point."
             )
 
     @property

@@ -68,7 +68,7 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class PerExample:
-    """The mean of one value an example, times `scale`; `of` names the scored split whose resamples it shares."""
+    """The mean of one value per example, times `scale`; `of` names the scored split whose resamples it shares."""
 
     values: FloatArray
     scale: float = 1.0
@@ -83,8 +83,8 @@ class PerExample:
         return None if split is None else lambda weights: self.values @ weights[split] / len(self.values)
 
     def number(self, name: str, drawn: FloatArray, how: Resampling) -> Estimate:
-        own = self.of is None
-        used = bootstrap_mean(self.values, how.resamples, rng(how.seed, name)) if own else drawn
+        separate = self.of is None
+        used = bootstrap_mean(self.values, how.resamples, rng(how.seed, name)) if separate else drawn
         return percentile(float(self.values.mean()), used, how.level, self.scale)
 
     def noise(self, other: Statistic) -> float | None:
@@ -117,12 +117,12 @@ class Ranked:
 
     members: FloatArray
     nonmembers: FloatArray
-    known: float | None = field(default=None, kw_only=True)
+    computed: float | None = field(default=None, kw_only=True)
     """The value, where it is known already."""
 
     @property
     def value(self) -> float:
-        return 100.0 * float(self.placements[0].mean()) if self.known is None else self.known
+        return 100.0 * float(self.placements[0].mean()) if self.computed is None else self.computed
 
     @cached_property
     def placements(self) -> tuple[FloatArray, FloatArray]:
@@ -171,7 +171,7 @@ class Apart:
 
 
 MetricResult = Statistic | npt.NDArray[Any] | float | None
-"""What a metric may return: a number; an array of one value an example, whose mean is the number; an array of True and
+"""What a metric may return: a number; an array of one value per example, whose mean is the number; an array of True and
 False, whose share is the number, in percent; None where it cannot be had; or an `Estimate`."""
 Measure = Callable[[SplitPredictions, SplitPredictions | None], MetricResult]
 """A metric's function of the predictions, by split, of the audited model and of Retrain (None without one)."""

@@ -41,11 +41,11 @@ class NoiseFloor:
     values: Mapping[str, tuple[float, ...]]
     examples: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def summary(self, name: str, looks: int = 1) -> FloorSummary:
-        """Return mean, largest, and the limit that a retrained model keeps to in 95 % of cases, of `looks` at once.
+    def summary(self, name: str, comparisons: int = 1) -> FloorSummary:
+        """Return mean, largest, and the limit that a retrained model keeps to in 95 % of cases.
 
-        With chance 5 % / looks, t and z the two-sided quantiles of Student's distribution of models - 1 degrees of
-        freedom and of the normal, v the mean square of the pairs and e what examples alone make of them,
+        At error rate 5 % / comparisons, t and z the quantiles of Student's distribution (models - 1 degrees
+        of freedom) and of the normal, v the mean square of the pairs and e what examples alone make of them,
 
             limit^2 = z^2 e^2 + t^2 max(0, v - e^2)
 
@@ -54,7 +54,7 @@ class NoiseFloor:
         """
         if name not in self.values:
             raise AuditError(f"the noise floor has no {name!r}; it has {', '.join(sorted(self.values))}.")
-        pairs, tail = self.values[name], ERROR_RATE / looks / 2
+        pairs, tail = self.values[name], ERROR_RATE / comparisons / 2
         mean, deviation = spread(pairs)
         student = float(stdtrit(self.models - 1, 1 - tail))
         by_examples = self.examples.get(name)
@@ -86,10 +86,10 @@ def noise_floor(
 ) -> NoiseFloor:
     """Return how far retrained models are from each other in every number: made once, used for every audited model."""
     check_splits(retrain)
-    others = [aligned(retrain, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct({"Retrain": retrain}, others)
-    chosen, measures = choose(attacks, metrics, len(others), "val" in retrain)
-    return floor_of([retrain, *others], chosen, measures, seed)
+    aligned_references = [aligned(retrain, reference, f"reference {k}") for k, reference in enumerate(references)]
+    check_distinct({"Retrain": retrain}, aligned_references)
+    chosen, measures = choose(attacks, metrics, len(aligned_references), "val" in retrain)
+    return floor_of([retrain, *aligned_references], chosen, measures, seed)
 
 
 def floor_of(
@@ -138,5 +138,5 @@ def _attacked(
         values = run.values()
         statistics |= {name: Fixed(value) for name, value in values.items()}
         if run.attack.uses_references or run.attack.name == LOSS_ATTACK:
-            statistics[run.auc_name] = replace(run.ranked, known=values[run.auc_name])
+            statistics[run.auc_name] = replace(run.ranked, computed=values[run.auc_name])
     return statistics

@@ -80,13 +80,13 @@ def _by_parts(
     """
     parts = [name for name in parts_of(gap, judged) if name in ours and name in floor.values]
     now, then = (influence.p(which) if influence else None for which in ("after", "before"))
-    looks = len(parts) + (now is not None)
-    limits = {name: floor.summary(name, looks).limit for name in parts}
+    comparisons = len(parts) + (now is not None)
+    limits = {name: floor.summary(name, comparisons).limit for name in parts}
     far = {name: _times(ours[name], limit) for name, limit in limits.items()}
     powerful = any(before.get(name, 0.0) > limits[name] for name in parts if not _is_utility(name, metrics))
     if now is not None and then is not None:
-        far[INFLUENCE] = _times(ERROR_RATE / looks, now)
-        powerful = powerful or then < ERROR_RATE / looks
+        far[INFLUENCE] = _times(ERROR_RATE / comparisons, now)
+        powerful = powerful or then < ERROR_RATE / comparisons
     worst = max(far, key=lambda name: far[name])
     return _verdict(far[worst] > 1, powerful), worst
 

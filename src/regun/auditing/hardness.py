@@ -50,8 +50,8 @@ class HardnessIndex:
         Usual is a straight line through the scores of the nearest unseen records, over their hardness.
         """
         scores, width, rows = unseen[self.order], self.near, np.arange(len(unseen))
-        own = _inside(rows, width, len(scores))
-        theirs = scores - _line(self.unseen, scores, own, width, self.unseen, rows)
+        own_windows = _inside(rows, width, len(scores))
+        theirs = scores - _line(self.unseen, scores, own_windows, width, self.unseen, rows)
         squares = theirs**2
         least = 1e-9 + 1e-3 * float(np.sqrt(squares.mean()))
         places = self.windows(width)
@@ -61,7 +61,7 @@ class HardnessIndex:
             usual=usual,
             spread=np.maximum(_root(_sums(squares, places, width) / width), least),
             unseen=theirs,
-            unseen_spread=np.maximum(_root((_sums(squares, own, width) - squares) / (width - 1)), least),
+            unseen_spread=np.maximum(_root((_sums(squares, own_windows, width) - squares) / (width - 1)), least),
         )
 
 

@@ -78,14 +78,14 @@ class Influence:
     @property
     def known(self) -> bool:
         """Whether the model before unlearning shows an influence, so that a share of it means something."""
-        chance = self.p("before")
-        return chance is not None and chance < ERROR_RATE
+        p_value = self.p("before")
+        return p_value is not None and p_value < ERROR_RATE
 
     def p(self, which: Literal["before", "after"]) -> float | None:
         """Return the p-value that a model which never saw the records shows as large an effect, over all comparisons;
         None if there were none."""
-        chances = [part.p_after if which == "after" else part.p_before for part in self.parts]
-        return min(1.0, len(chances) * min(chances)) if chances else None
+        p_values = [part.p_after if which == "after" else part.p_before for part in self.parts]
+        return min(1.0, len(p_values) * min(p_values)) if p_values else None
 
     def to_json(self) -> dict[str, Any]:
         parts = [{**asdict(p), **{k: getattr(p, k).to_json() for k in _NUMBERS}} for p in self.parts]
@@ -119,25 +119,25 @@ def influence(
     if not out_models:
         raise AuditError("influence needs at least 1 model that never saw the forgotten records; give retrained ones.")
     models = [aligned(needed, before, "the model before unlearning"), needed]
-    others = [aligned(needed, out, f"out model {k}") for k, out in enumerate(out_models)]
+    aligned_models = [aligned(needed, out, f"out model {k}") for k, out in enumerate(out_models)]
     sizes = {name: len(needed[name]) for name in names}
     every = ([(TOGETHER, names)] if len(names) > 1 else []) + [(name, (name,)) for name in names]
     sets = [(name, one) for name, one in every if sum(sizes[part] for part in one) >= _FEWEST]
     member = float(_odds(before["retain"]).mean()) if "retain" in before else _EXTREME
-    parts = tuple(_part(name, one, models, others, member, len(sets), seed) for name, one in sets)
+    parts = tuple(_part(name, one, models, aligned_models, member, len(sets), seed) for name, one in sets)
     fell = np.exp(after["forget"].true_log_prob - np.maximum(models[0]["forget"].true_log_prob, -_EXTREME)) <= HALVED
     records, halved = len(needed["forget"]), int(fell.sum())
     if not parts:
         have = f"{', '.join(sizes)} {'has' if len(sizes) == 1 else 'together have'} {sum(sizes.values())}"
         why = f"The test of {_who(records)} needs at least {_FEWEST} unseen records; {have}. It has no power."
-        return Influence("inconclusive", Estimate(100.0), records, len(others), halved, (), why)
+        return Influence("inconclusive", Estimate(100.0), records, len(aligned_models), halved, (), why)
     # Significant against any set: remembered or over-forgotten. Forgotten: against all unseen records together, if a
     # model half-way between in its outputs, which leaves each at least half of its confidence, is ruled out.
     significant = [part for part in parts if part.verdict in ("remembered", "over-forgotten")]
     part = min(significant, key=lambda p: p.p_after) if significant else parts[0]
     verdict: InfluenceVerdict = part.verdict if significant or halved else "inconclusive"
     why = _why(verdict, part, records, len(parts))
-    return Influence(verdict, part.share, records, len(others), halved, parts, why)
+    return Influence(verdict, part.share, records, len(aligned_models), halved, parts, why)
 
 
 def _odds(predictions: Predictions) -> FloatArray:
@@ -150,7 +150,7 @@ def _part(
     models: Sequence[SplitPredictions],
     out_models: Sequence[SplitPredictions],
     member: float,
-    looks: int,
+    comparisons: int,
     seed: int,
 ) -> InfluencePart:
     """Return the comparison with some unseen sets; `models` are those before and after."""
@@ -168,7 +168,7 @@ def _part(
     drawn = null_effects(index, (before, after), weights, DRAWS, rng(seed, "influence", against))
     centre = drawn.mean(axis=1)
     left = _halves(weights * before.forget, rng(seed, "influence left", against))
-    return _judged(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, looks)
+    return _judged(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, comparisons)
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -189,7 +189,7 @@ def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
 
 
 def _judged(
-    against: str, unseen: int, effects: FloatArray, drawn: FloatArray, left: FloatArray, looks: int
+    against: str, unseen: int, effects: FloatArray, drawn: FloatArray, left: FloatArray, comparisons: int
 ) -> InfluencePart:
     p_before, p_after = (_two_sided(float(e), d) for e, d in zip(effects, drawn, strict=True))
     ends = [np.quantile(e - d, [ERROR_RATE / 2, 1 - ERROR_RATE / 2]) for e, d in zip(effects, drawn, strict=True)]
@@ -198,9 +198,9 @@ def _judged(
     if effects[0] > 0:
         bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [ERROR_RATE, 1 - ERROR_RATE])
         share = Estimate(*(100.0 * float(v) for v in (effects[1] / effects[0], *bounds)))
-    known = p_before < ERROR_RATE / looks and effects[0] > 0
+    known = p_before < ERROR_RATE / comparisons and effects[0] > 0
     verdict: InfluenceVerdict = "inconclusive"
-    if p_after < ERROR_RATE / looks:
+    if p_after < ERROR_RATE / comparisons:
         verdict = "remembered" if effects[1] > 0 else "over-forgotten"
     elif known and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
         verdict = "forgotten"
@@ -216,14 +216,14 @@ def _who(records: int) -> str:
     return "the forgotten record" if records == 1 else f"the {records} forgotten records"
 
 
-def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, looks: int) -> str:
+def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, comparisons: int) -> str:
     """Return the verdict in one sentence, with its numbers."""
     who = _who(records)
     them = "it" if records == 1 else "them"
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
-    known = part.p_before < ERROR_RATE / looks and part.before.value > 0
+    known = part.p_before < ERROR_RATE / comparisons and part.before.value > 0
     if verdict == "forgotten":
         return f"{left}, and the model treats {them} like {like} (p = {part.p_after:.2g})."
     if verdict in ("remembered", "over-forgotten"):

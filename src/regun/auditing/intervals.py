@@ -16,7 +16,7 @@ from regun.rng import derive
 
 LEVEL = 0.95
 Replicates = Callable[[Mapping[str, Weights]], FloatArray]
-"""A number under resampling: from the weights of every split, by name, to one row or several, a column a resample."""
+"""A number under resampling: from the weights of every split, by name, to one row or several, a column per resample."""
 
 _MANY = 20_000  # values whose mean's resamples are normal far beyond the digits of an interval
 _EXTRA = 0.75  # part of an example added at the worst place: keeps 93 % even where members beat all or none

@@ -92,22 +92,22 @@ def risk_list(
     if against not in predictions or against not in UNSEEN:
         raise AuditError(f"no unseen split {against!r} to rank against; there is {', '.join(predictions)}.")
     chosen = resolve_attack(attack or ("rmia" if references else "smia"))
-    others = [aligned(needed, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct({"the audited model": predictions}, others)
+    aligned_references = [aligned(needed, reference, f"reference {k}") for k, reference in enumerate(references)]
+    check_distinct({"the audited model": predictions}, aligned_references)
     a, forget = offline_a(references), predictions["forget"]
 
     def placed(model: SplitPredictions) -> tuple[FloatArray, FloatArray]:
-        scores = attack_scores([chosen], model, others, a)[chosen.name]
+        scores = attack_scores([chosen], model, aligned_references, a)[chosen.name]
         return scores["forget"], percentiles(scores["forget"], scores[against])
 
-    own, places = placed(needed)
+    scores_now, places = placed(needed)
     were = placed(aligned(needed, before, "the model before unlearning"))[1] if before is not None else None
     rows = [
         Risk(
             int(index),
             int(forget.labels[row]),
             chosen.name,
-            float(own[row]),
+            float(scores_now[row]),
             float(places[row]),
             None if were is None else float(were[row]),
             (names or {}).get(int(index), ""),

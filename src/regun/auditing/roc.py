@@ -69,10 +69,10 @@ class Contrast:
         return self._as_given(self.members, self.nonmembers)
 
     def _as_given(self, members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        given = np.empty(len(members)), np.empty(len(nonmembers))
-        given[0][self.member_order] = members
-        given[1][self.nonmember_order] = nonmembers
-        return given
+        unsorted = np.empty(len(members)), np.empty(len(nonmembers))
+        unsorted[0][self.member_order] = members
+        unsorted[1][self.nonmember_order] = nonmembers
+        return unsorted
 
     def advantage(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
         """Return max |F_members - F_nonmembers|, for each resample: the Kolmogorov-Smirnov distance, too."""

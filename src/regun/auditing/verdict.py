@@ -61,5 +61,5 @@ OUTCOMES: Mapping[Verdict | InfluenceVerdict, Outcome] = {
 
 def decide(outcomes: Iterable[Outcome]) -> Decision:
     """Return `rejected` if any condition failed, else `inconclusive` if any is, else `accepted`."""
-    seen = set(outcomes)
-    return "rejected" if "failed" in seen else "inconclusive" if "inconclusive" in seen else "accepted"
+    present = set(outcomes)
+    return "rejected" if "failed" in present else "inconclusive" if "inconclusive" in present else "accepted"

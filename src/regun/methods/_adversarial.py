@@ -53,12 +53,12 @@ def find(view: View, y: Tensor, attack: Attack) -> Adversarial:
     epsilon = torch.full((len(x),), attack.epsilon, device=x.device)
     samples = 0
     for number in range(attack.rounds):
-        for taken in range(attack.steps + 1):
-            last = taken == attack.steps
+        for step_number in range(attack.steps + 1):
+            last = step_number == attack.steps
             guess, gradient = _predict(view, current[alive], alive, y[alive], need_gradient=not last)
             samples += len(alive)
             fooled = guess != y[alive]
-            if (attack.freeze or last or (taken == 0 and number == 0)) and fooled.any():
+            if (attack.freeze or last or (step_number == 0 and number == 0)) and fooled.any():
                 best[alive[fooled]], labels[alive[fooled]] = current[alive[fooled]], guess[fooled]
                 alive, gradient = alive[~fooled], gradient[~fooled]
             if last or not len(alive):

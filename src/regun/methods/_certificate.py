@@ -45,8 +45,8 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 def without_noise(model: nn.Module, norms: Sequence[nn.Module]) -> bool:
     """Return True if the model has frozen weights, or buffers of numbers besides those of `norms`."""
-    own = {id(buffer) for layer in norms for buffer in layer.buffers()}
-    loose = (b for b in model.buffers() if b.is_floating_point() and id(b) not in own)
+    covered = {id(buffer) for layer in norms for buffer in layer.buffers()}
+    loose = (b for b in model.buffers() if b.is_floating_point() and id(b) not in covered)
     return any(not p.requires_grad for p in model.parameters()) or any(True for _ in loose)
 
 

@@ -65,15 +65,15 @@ def histogram_picks(
 ) -> Picks:
     """Return draws that match the forget batch's class histogram, for the batch, each class or each example."""
     y = labels.cpu().numpy()
-    seen = np.bincount(y, minlength=pool.classes)
+    histogram = np.bincount(y, minlength=pool.classes)
     wanted = len(y) if m is None else m
     if granularity == "sample":
         each = max(1, round(wanted / len(y)))
-        counts = seen * each
+        counts = histogram * each
     else:
-        counts = largest_remainder(seen, wanted)
+        counts = largest_remainder(histogram, wanted)
     if granularity == "class":
-        counts = np.maximum(counts, np.minimum(seen, 1))
+        counts = np.maximum(counts, np.minimum(histogram, 1))
     chosen, stands_for = pool.draw(counts, generator, replacement=replacement)
     if granularity == "batch":
         return Picks(chosen, torch.zeros(len(chosen), dtype=torch.long), torch.zeros(len(y), dtype=torch.long), 1)

@@ -124,12 +124,12 @@ def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
         for start in range(0, len(forget), config.attack_batch):
             batch = job.examples.fetch(forget[start : start + config.attack_batch], device=job.device)
             view, finish = _view(job, batch, config.space)
-            found = find(view, batch.y, attack)
-            failed += int(found.failed.sum())
-            job.cost.add(backward=found.samples)
-            keep = torch.ones_like(found.failed) if config.failures == "keep" else ~found.failed
-            inputs.append(finish(found.x[keep], keep.nonzero().squeeze(1)))
-            labels.append(found.labels[keep].cpu())
+            adversarial = find(view, batch.y, attack)
+            failed += int(adversarial.failed.sum())
+            job.cost.add(backward=adversarial.samples)
+            keep = torch.ones_like(adversarial.failed) if config.failures == "keep" else ~adversarial.failed
+            inputs.append(finish(adversarial.x[keep], keep.nonzero().squeeze(1)))
+            labels.append(adversarial.labels[keep].cpu())
     y = torch.cat(labels).numpy()
     if not len(y):
         raise RegunError(f"AMUN fooled the model on none of {len(forget)} examples; raise amun.rounds or amun.epsilon.")
@@ -163,6 +163,6 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
     def finish(z: Tensor, rows: Tensor) -> Inputs:
         return z if isinstance(batch.x, Tensor) else {k: z if k == name else v[rows] for k, v in batch.x.items()}
 
-    given = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
-    x = given if given.dtype == torch.float64 else given.float()  # half precision would round the steps away
+    original = batch.x if isinstance(batch.x, Tensor) else batch.x[name]
+    x = original if original.dtype == torch.float64 else original.float()  # half precision would round the steps away
     return View(x, lambda z, rows: logits_of(job.model, finish(z, rows))), finish

@@ -65,8 +65,8 @@ def unlearn(job: Job, config: Config) -> Fitted:
             chosen = unwanted[batch.indices.to(job.device)].unsqueeze(1)
             answers = torch.where(chosen, logits_of(bad, batch.x), logits_of(good, batch.x)).float()
         target = functional.softmax(answers / config.temperature, dim=1)
-        found = functional.log_softmax(job.logits(batch.x) / config.temperature, dim=1)
-        return functional.kl_div(found, target, reduction="batchmean")
+        log_p = functional.log_softmax(job.logits(batch.x) / config.temperature, dim=1)
+        return functional.kl_div(log_p, target, reduction="batchmean")
 
     both = np.sort(np.concatenate([forget, subset]))
     return fit(job, one_pass(job, "both", both, config.batch_size), loss, config)

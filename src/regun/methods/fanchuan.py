@@ -91,9 +91,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
             number = step.number - (0 if step.epoch else first.steps(0))
             done = (step.epoch + number / contrast.steps(0)) / step.epochs
             rate = config.least_lr + (config.forget_lr - config.least_lr) * 0.5 * (1 + math.cos(math.pi * done))
-        found = [g + decay * w.detach() for g, w in zip(gradients(value, weights), weights, strict=True)]
-        before = moving.get(kind, [torch.zeros_like(g) for g in found])
-        moving[kind] = [config.momentum * v + g for v, g in zip(before, found, strict=True)]
+        directions = [g + decay * w.detach() for g, w in zip(gradients(value, weights), weights, strict=True)]
+        before = moving.get(kind, [torch.zeros_like(g) for g in directions])
+        moving[kind] = [config.momentum * v + g for v, g in zip(before, directions, strict=True)]
         return steered(value, weights, [v * (rate / config.lr) for v in moving[kind]])
 
     return fit(job, stream, loss, replace(config, momentum=0.0, weight_decay=0.0))

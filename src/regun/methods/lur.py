@@ -1,6 +1,6 @@
 """LUR: re-initialise the weights most salient for the forget set, then ascend on it one retain step ahead.
 
-    saliency s = |theta * sum over batches of |grad CE(B_f)||;  the top 1 - sparsity of eligible weights are drawn anew
+    saliency s = |theta * sum over batches of |grad CE(B_f)||;  the top 1 - sparsity of eligible weights are redrawn
     theta' = theta - alpha grad CE(B_r; theta);   L = w CE(B_r; theta) - (1 - w) CE(B_f; theta')   (second order)
 
 Paper: appendix of the ReGUn paper (LUR; its first step is that of Scissorhands, Wu & Harandi 2024). Eligible are the
@@ -88,17 +88,19 @@ def eligible(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, nn.Parame
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | _ConvNd)]
     members = {id(p) for layer in layers for p in layer.parameters(recurse=False)}
     names = {name for name, p in trainable(model).items() if id(p) in members}
-    found = {n: p for n, p in trainable(model).items() if n in names and any(fnmatch.fnmatch(n, g) for g in patterns)}
-    if not found:
+    matching = {
+        n: p for n, p in trainable(model).items() if n in names and any(fnmatch.fnmatch(n, g) for g in patterns)
+    }
+    if not matching:
         raise RegunError(
             f"lur.layers is {'/'.join(patterns)!r}, which matches no linear or convolution layer of this model; "
             f"its layers are {', '.join(sorted(names)[:4])}, ... Use * for all of them."
         )
-    return found
+    return matching
 
 
 def reinitialise(job: Job, config: Config) -> int:
-    """Draw the most salient eligible weights anew (Kaiming uniform, biases 0); returns how many."""
+    """Redraw the most salient eligible weights (Kaiming uniform, biases 0); return how many."""
     chosen = eligible(job.model, config.layers)
     examples = sample(job.indices("forget"), config.prune_batches * config.batch_size, job.seed, "saliency")
     gradient = summed_gradient(job, examples, batch_size=config.batch_size, absolute=True)

@@ -1,13 +1,13 @@
-"""MSG: draw the weights with the smallest gradients anew, then fine-tune on the retain set, holding the others back.
+"""MSG: redraw the weights with the smallest gradients, then fine-tune on the retain set, holding the others back.
 
     g = sum over R' of grad CE - sum over D_f of grad CE,  R' a random part of D_r of D_f's size  (theta_0, eval mode)
-    in every convolution the `rate` share of weights with the smallest |g| is drawn anew (Kaiming normal, fan out)
+    in every convolution the `rate` share of weights with the smallest |g| is redrawn (Kaiming normal, fan out)
     L = mean CE over B_r, with the gradients of those layers' kept weights multiplied by `damping`
 
 Paper: masked small gradients, a finalist of the NeurIPS 2023 unlearning challenge, first of the DeepUnlearn comparison
 (Cadet et al. 2024), whose settings are the defaults. `linear` takes linear layers in as well; a model without
 convolutions needs it. Rates rise linearly over the first half of the epochs and fall linearly after (`triangle`).
-Biases and normalisation layers are never drawn anew nor held back; frozen layers stay as they are.
+Biases and normalisation layers are never redrawn nor held back; frozen layers stay as they are.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Config(Updates):
         "learning rate over time; triangle rises for half of the epochs and falls",
         choices=("triangle", "constant", "cosine", "onecycle", "steps"),
     )
-    rate: float = setting(0.3, "share of each layer's weights that is drawn anew", low=0, high=1)
+    rate: float = setting(0.3, "share of each layer's weights that is redrawn", low=0, high=1)
     damping: float = setting(0.1, "factor on the gradients of the weights that those layers keep", low=0)
     linear: bool = setting(False, "linear layers too, not convolutions alone")
 
@@ -70,7 +70,7 @@ def work(config: Config, forget: int, retain: int) -> Work:
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
-    """Draw the least moved weights anew, then fine-tune."""
+    """Redraw the least moved weights, then fine-tune."""
     redrawn = redraw(job, config) if config.rate else {}
     parameters = trainable(job.model)
     scales = {name: torch.where(mask, 1.0, config.damping) for name, mask in redrawn.items()}
@@ -79,8 +79,8 @@ def unlearn(job: Job, config: Config) -> Fitted:
         value = functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
         if not scales:
             return value
-        found = dict(zip(parameters, gradients(value, list(parameters.values())), strict=True))
-        return steered(value, parameters.values(), [g * scales[n] if n in scales else g for n, g in found.items()])
+        by_name = dict(zip(parameters, gradients(value, list(parameters.values())), strict=True))
+        return steered(value, parameters.values(), [g * scales[n] if n in scales else g for n, g in by_name.items()])
 
     fitted = fit(job, one_pass(job, "retain", job.indices("retain"), config.batch_size), loss, config)
     fitted.notes["reinitialised"] = sum(int(mask.sum()) for mask in redrawn.values())
@@ -88,13 +88,13 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def redraw(job: Job, config: Config) -> Named:
-    """Draw the chosen weights anew, in place; for each layer concerned, which of its weights those are."""
+    """Redraw the chosen weights in place; return which weights of each layer those are."""
     kinds = (_ConvNd, nn.Linear) if config.linear else (_ConvNd,)
     weights = {id(layer.weight) for layer in job.model.modules() if isinstance(layer, kinds)}
     chosen = {name: p for name, p in trainable(job.model).items() if id(p) in weights}
     if not chosen:
         raise RegunError(
-            f"MSG draws weights of {'linear and convolution' if config.linear else 'convolution'} layers anew, and "
+            f"MSG redraws weights of {'linear and convolution' if config.linear else 'convolution'} layers, and "
             f"{type(job.model).__name__} has none that may train; "
             f"{'use another method.' if config.linear else 'set msg.linear=true to take linear layers.'}"
         )

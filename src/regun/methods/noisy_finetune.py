@@ -8,7 +8,7 @@ carries the (epsilon, delta) bound of `_certificate.py` in `notes["certificate"]
 from those of the same run begun at a model that never saw the forgotten examples. It `holds` only where every
 assumption is met and stated: `radius` given, and not read off this model; noise on every weight; and two that only
 the user can know, `secret_seed` and, with frozen weights or buffers other than BatchNorm's, `rest_is_clean`.
-BatchNorm's statistics are measured anew at the end, from the last weights and the retain set. The last `repair_epochs`
+BatchNorm's statistics are measured again at the end, from the last weights and the retain set. The last `repair_epochs`
 run without noise and clipping: they see nothing but the retain set, so the bound stays. On a network of usual size a
 small epsilon needs noise that ruins it: look at the number, not at the word.
 """
@@ -58,11 +58,11 @@ class Config(Updates):
     def __post_init__(self) -> None:
         super().__post_init__()
         wanted = {"optimizer": "sgd", "momentum": 0, "schedule": "constant", "warmup_epochs": 0, "decay": "all"}
-        given = {name: vars(self)[name] for name in wanted}
+        actual = {name: vars(self)[name] for name in wanted}
         problems = [
-            f"noisy_finetune.{name} is {given[name]!r}; the bound knows {wanted[name]!r} only."
+            f"noisy_finetune.{name} is {actual[name]!r}; the bound knows {wanted[name]!r} only."
             for name in wanted
-            if given[name] != wanted[name]
+            if actual[name] != wanted[name]
         ]
         if self.lr == 0 or self.lr * self.weight_decay >= 1:
             problems.append(f"noisy_finetune.lr is {self.lr}; give one above 0 and below 1 / weight_decay.")

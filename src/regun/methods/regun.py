@@ -79,7 +79,7 @@ class Config(TeacherSettings):
         "batch", "one target per batch, per class or per sample", choices=("batch", "class", "sample")
     )
     selector: str = setting("histogram", "which held-out examples speak", choices=("histogram", "uniform", "nearest"))
-    k: int = setting(1, "selector nearest: neighbours an example", low=1)
+    k: int = setting(1, "selector nearest: neighbours per example", low=1)
     aggregation: str = setting("probabilities", "what is averaged", choices=("probabilities", "logits"))
     temperature: float = setting(1.0, "softens both sides of the distillation", above=0)
     source: str = setting(
@@ -119,7 +119,7 @@ class Config(TeacherSettings):
         if self.selector == "uniform" and self.granularity != "batch":
             problems.append(f"regun.granularity is {self.granularity!r}; selector uniform knows only batch.")
         if self.selector == "nearest" and self.m is not None:
-            problems.append(f"regun.m is {self.m}; selector nearest draws k neighbours an example: set k instead.")
+            problems.append(f"regun.m is {self.m}; selector nearest draws k neighbours per example: set k instead.")
         if problems:
             raise SettingsError(problems)
 

@@ -70,20 +70,20 @@ class Config:
         spec = MethodSpec.parse(text.replace(";", ","))
         if spec.name == "rum":
             raise SettingsError([f"rum.{part} is {text!r}; RUM cannot run itself, name another method."])
-        method, own = spec.method, spec.configure(self.family)
+        method, method_config = spec.method, spec.configure(self.family)
         common = {name: vars(self)[name] for name in ("epochs", "batch_size", "lr")}
-        known = {field.name for field in fields(method.config)}
-        return method, replace(own, **{n: v for n, v in common.items() if n in known and v is not None})
+        allowed = {field.name for field in fields(method.config)}
+        return method, replace(method_config, **{n: v for n, v in common.items() if n in allowed and v is not None})
 
 
 def needs(config: Config) -> Needs:
     """Return all that either method needs."""
-    return Needs.either(*(method.needs_of(own) for method, own in runs(config)))
+    return Needs.either(*(method.needs_of(method_config) for method, method_config in runs(config)))
 
 
 def runs(config: Config) -> list[tuple[Method, Any]]:
     """Return the methods that a run consists of."""
-    return [found for part in PARTS if (found := config.method(part)) is not None]
+    return [choice for part in PARTS if (choice := config.method(part)) is not None]
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
@@ -97,13 +97,15 @@ def unlearn(job: Job, config: Config) -> Fitted:
     """Unlearn the easy part, then the hard one."""
     assert job.splits is not None
     rows = dict(zip(PARTS, split(job, config), strict=True))
-    todo = {part: found for part in PARTS if (found := config.method(part)) is not None and len(rows[part])}
+    todo = {part: choice for part in PARTS if (choice := config.method(part)) is not None and len(rows[part])}
     retain = len(job.indices("retain"))
-    work = {part: _planned(found, len(rows[part]), retain, job.recipe) for part, found in todo.items()}
+    work = {part: _planned(choice, len(rows[part]), retain, job.recipe) for part, choice in todo.items()}
     total = Fitted()
-    for part, (method, own) in todo.items():
+    for part, (method, method_config) in todo.items():
         mine = replace(job, splits=replace(job.splits, forget=rows[part]), seed=job.derive(part))
-        fitted = method.run(first_part(mine, work["easy"], work["hard"]) if part != list(todo)[-1] else mine, own)
+        fitted = method.run(
+            first_part(mine, work["easy"], work["hard"]) if part != list(todo)[-1] else mine, method_config
+        )
         total.epochs += fitted.epochs
         total.notes[part] = {"method": method.name, "examples": len(rows[part]), **fitted.notes}
         if fitted.diverged:
@@ -137,16 +139,16 @@ def _log_odds(job: Job, model: nn.Module) -> Tensor:
     """Return log p(y|x) - log sum_{k != y} p(k|x), from the logits."""
     forget = job.indices("forget")
     logits = eval_logits(model, job.examples, forget, job.device).double()
-    own = functional.one_hot(torch.from_numpy(job.examples.labels_at(forget)), logits.shape[1]).bool()
-    return logits[own] - logits.masked_fill(own, -torch.inf).logsumexp(1)
+    labelled = functional.one_hot(torch.from_numpy(job.examples.labels_at(forget)), logits.shape[1]).bool()
+    return logits[labelled] - logits.masked_fill(labelled, -torch.inf).logsumexp(1)
 
 
 def _hard(config: Config, forget: int) -> int:
     return round(config.share * forget)
 
 
-def _planned(found: tuple[Method, Any] | None, forget: int, retain: int, recipe: Recipe | None) -> Work:
-    if found is None or not forget:
+def _planned(choice: tuple[Method, Any] | None, forget: int, retain: int, recipe: Recipe | None) -> Work:
+    if choice is None or not forget:
         return Work(0, 0)
-    method, config = found
+    method, config = choice
     return method.planned(config, forget, retain, recipe=recipe) or Work(0, 0)

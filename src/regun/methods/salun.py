@@ -1,7 +1,7 @@
 """SalUn: random labels on the forget set, but only the weights that matter for it may move.
 
     mask = the `keep` share of weights with the largest |sum over D_f of grad CE|  (at theta_0, eval mode, exact)
-    L = (1 - w) CE(B_f, y') + w CE(B_r, y),   y' drawn anew for every batch
+    L = (1 - w) CE(B_f, y') + w CE(B_r, y),   y' redrawn for every batch
 
 Paper: Fan et al. 2024. Masked-out weights keep their exact values under momentum, weight decay and AdamW. y' is one of
 the K-1 wrong classes (`labels="wrong"`); the original draws from all K (`labels="all"`). An epoch ends with the shorter

@@ -88,8 +88,8 @@ def unlearn(job: Job, config: Config) -> Fitted:
         done = (step.epoch + step.number / stream.steps(step.epoch)) / step.epochs
         strength = config.alpha * 0.5 * (1 + math.cos(math.pi * done))
         value = -strength * known_loss(job.logits(step.forget.x), step.forget.y, config.power)
-        found = zip(gradients(value, weights), mask.values(), strict=True)
-        return steered(value, weights, clipped([g * kept for g, kept in found], config.max_norm))
+        pairs = zip(gradients(value, weights), mask.values(), strict=True)
+        return steered(value, weights, clipped([g * allowed for g, allowed in pairs], config.max_norm))
 
     fitted = fit(job, stream, loss, config)
     if due and not fitted.diverged:

@@ -53,8 +53,8 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
 
     def one_by_one(weights: Named, x: Inputs, y: Tensor) -> Named:
         rows = [{k: v[i] for k, v in x.items()} if isinstance(x, Mapping) else x[i] for i in range(len(y))]
-        found: list[Named] = [grad(loss)(weights, row, label) for row, label in zip(rows, y, strict=True)]
-        return {name: torch.stack([one[name] for one in found]) for name in weights}
+        per_example: list[Named] = [grad(loss)(weights, row, label) for row, label in zip(rows, y, strict=True)]
+        return {name: torch.stack([one[name] for one in per_example]) for name in weights}
 
     each: Callable[..., Named] = vmap(grad(loss), in_dims=(None, 0, 0), randomness="error")
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
@@ -62,11 +62,11 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
         for batch in eval_batches(job.examples, indices, job.device, micro_batch):
             x, y = _at_least_two(batch)
             try:
-                found = each(parameters, x, y)
+                per_example = each(parameters, x, y)
             except RuntimeError:
                 each = one_by_one
-                found = each(parameters, x, y)
-            for name, gradient in found.items():
+                per_example = each(parameters, x, y)
+            for name, gradient in per_example.items():
                 total[name] += gradient[: len(batch)].square().sum(0)
             job.cost.add(forward=len(batch), backward=len(batch))
     return {name: value / len(indices) for name, value in total.items()}

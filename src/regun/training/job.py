@@ -43,8 +43,8 @@ class Budget:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        given = [n for n in (self.steps, self.samples) if n is not None]
-        if len(given) != 1 or given[0] < 1:
+        limits = [n for n in (self.steps, self.samples) if n is not None]
+        if len(limits) != 1 or limits[0] < 1:
             raise RegunError(f"a budget is steps=N or samples=N with N >= 1; got {self}.")
 
     @classmethod

@@ -20,8 +20,8 @@ def random_signals(n: int = 50, k: int = 5, scale: float = 3.0, seed: int = 0) -
 
 def test_log_softmax_equals_scipy():
     logits = np.random.default_rng(0).normal(0, 30, (700, 100))
-    signals = Predictions.from_logits(logits, np.zeros(700, int), np.arange(700))
-    np.testing.assert_allclose(signals.log_probs, log_softmax(logits, axis=1), rtol=1e-13, atol=1e-13)
+    predictions = Predictions.from_logits(logits, np.zeros(700, int), np.arange(700))
+    np.testing.assert_allclose(predictions.log_probs, log_softmax(logits, axis=1), rtol=1e-13, atol=1e-13)
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 2**32 - 1))
@@ -37,29 +37,31 @@ def test_a_constant_added_to_all_logits_changes_nothing(shift: float, seed: int)
 def test_extreme_logits_give_the_right_values():
     inf = np.inf
     logits = [[1e4, 0, 0], [-1e4, 0, 0], [7.0, 7.0, 7.0], [-inf, 0.0, 0.0], [0.0, -inf, -inf], [1e4, 1e4, -1e4]]
-    signals = Predictions.from_logits(logits, [0] * 6, range(6))
+    predictions = Predictions.from_logits(logits, [0] * 6, range(6))
     expected = [0.0, -1e4 - math.log(2), -math.log(3), -inf, 0.0, -math.log(2)]
-    np.testing.assert_allclose(signals.true_log_prob, expected)
+    np.testing.assert_allclose(predictions.true_log_prob, expected)
     np.testing.assert_allclose(
-        signals.true_logit, [1e4 - math.log(2), -1e4 - math.log(2), -math.log(2), LOG_FLOOR, -LOG_FLOOR, 0.0]
+        predictions.true_logit, [1e4 - math.log(2), -1e4 - math.log(2), -math.log(2), LOG_FLOOR, -LOG_FLOOR, 0.0]
     )
-    np.testing.assert_allclose(signals.entropy, [0, math.log(2), math.log(3), math.log(2), 0, math.log(2)], atol=1e-12)
-    assert signals.predicted.tolist() == [0, 1, 0, 1, 0, 0]
+    np.testing.assert_allclose(
+        predictions.entropy, [0, math.log(2), math.log(3), math.log(2), 0, math.log(2)], atol=1e-12
+    )
+    assert predictions.predicted.tolist() == [0, 1, 0, 1, 0, 0]
 
 
 def test_fp64_keeps_apart_what_fp32_ties():
     """Even where fp64 confidences round to 1, the log-probabilities keep their order and all their digits."""
-    signals = Predictions.from_logits([[20.0, 0.0], [40.0, 0.0], [41.0, 0.0], [700.0, 0.0]], [0] * 4, range(4))
-    np.testing.assert_allclose(signals.true_log_prob, -np.log1p(np.exp([-20.0, -40.0, -41.0, -700.0])), rtol=1e-14)
-    assert (np.diff(signals.true_log_prob) > 0).all()
-    assert len(set(np.exp(signals.true_log_prob).astype(np.float32))) == 1
-    np.testing.assert_allclose(signals.true_logit, [20, 40, 41, 700])
+    predictions = Predictions.from_logits([[20.0, 0.0], [40.0, 0.0], [41.0, 0.0], [700.0, 0.0]], [0] * 4, range(4))
+    np.testing.assert_allclose(predictions.true_log_prob, -np.log1p(np.exp([-20.0, -40.0, -41.0, -700.0])), rtol=1e-14)
+    assert (np.diff(predictions.true_log_prob) > 0).all()
+    assert len(set(np.exp(predictions.true_log_prob).astype(np.float32))) == 1
+    np.testing.assert_allclose(predictions.true_logit, [20, 40, 41, 700])
 
 
 def test_true_logit_is_the_logit_of_the_confidence():
-    signals = random_signals()
-    p = np.exp(signals.true_log_prob)
-    np.testing.assert_allclose(signals.true_logit, np.log(p / (1 - p)), rtol=1e-9)
+    predictions = random_signals()
+    p = np.exp(predictions.true_log_prob)
+    np.testing.assert_allclose(predictions.true_logit, np.log(p / (1 - p)), rtol=1e-9)
 
 
 def test_log_sum_exp_equals_scipy_also_for_zeros():
@@ -83,9 +85,9 @@ def test_join_lays_splits_end_to_end():
 
 def test_arrays_are_read_only_and_the_callers_are_not():
     logs = np.log(np.full((2, 2), 0.5))
-    signals = Predictions(logs, np.array([0, 1]), np.array([0, 1]))
+    predictions = Predictions(logs, np.array([0, 1]), np.array([0, 1]))
     with pytest.raises(ValueError, match="read-only"):
-        signals.log_probs[0, 0] = 0.0
+        predictions.log_probs[0, 0] = 0.0
     logs[0, 0] = 0.0
 
 
