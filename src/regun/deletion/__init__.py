@@ -7,7 +7,7 @@ signature; `reaudit.py` repeats the audit of a receipt. docs/deletion.md documen
 from regun.deletion.forget import DeletionResult, check_unknown, forget, history, prepare
 from regun.deletion.options import Options
 from regun.deletion.plan import Plan
-from regun.deletion.prepare import prepare_table
+from regun.deletion.preparing import prepare_table
 from regun.deletion.project import Project, load_project, stored_project
 from regun.deletion.pseudonyms import Pseudonyms, read_pseudonyms
 from regun.deletion.reaudit import reaudit_receipt
