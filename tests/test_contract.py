@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from regun.data.digits import load_digits
+from regun.data.examples import Examples
 from regun.data.registry import get_pipeline
 from regun.data.tensors import TensorExamples
 from regun.forget_spec import ForgetSpec
 from regun.methods import amun, get_method, method_names
+from regun.methods._contract import Method
 from regun.methods._fresh_weights import reset
 from regun.models import ModelSpec, build_model
-from regun.splits import make_splits, reserve
+from regun.splits import Splits, make_splits, reserve
 from regun.training.job import Budget, Job, private_copy
 from regun.unlearning import unlearn_job
 
@@ -84,6 +86,12 @@ class Watched:
         return self.examples.stream(plan, **more)
 
 
+def table_for(method: Method, examples: Examples, splits: Splits) -> torch.Tensor | None:
+    """Even out-of-fold predictions, for a method that needs some."""
+    shape = (len(splits.forget), examples.num_classes)
+    return torch.full(shape, 1 / shape[1]) if method.needs.out_of_fold else None
+
+
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", method_names())
 def test_contract(name: str, kind: str) -> None:
@@ -103,6 +111,7 @@ def test_contract(name: str, kind: str) -> None:
             device=DEVICE,
             budget=Budget(steps=3),
             rebuild=lambda s: reset(MODELS[kind]()[0], s),
+            out_of_fold=table_for(method, examples, SPLITS),
         )
         outcome = unlearn_job(job, method, config, guard=False)
         results.append(outcome.model.state_dict())
@@ -147,7 +156,8 @@ def test_the_planned_work_is_the_work_done(name: str, fraction: float) -> None:
     method = get_method(name)
     few = {k: v for k, v in {"epochs": 2, "batch_size": 100, "ascent_epochs": 1}.items() if k in vars(method.config())}
     config = method.configure({**SMALL.get(name, {}), **few}, None)
-    job = Job(model=private_copy(MODELS["cnn"]()[0], DEVICE), examples=DIGITS, splits=splits, seed=1)
+    table = table_for(method, DIGITS, splits)
+    job = Job(model=private_copy(MODELS["cnn"]()[0], DEVICE), examples=DIGITS, splits=splits, seed=1, out_of_fold=table)
     cost = unlearn_job(job, method, config).cost
     planned = method.planned(config, len(splits.forget), len(splits.retain))
     assert planned is not None
