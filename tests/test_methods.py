@@ -676,4 +676,4 @@ def test_every_field_of_every_config_is_explained_and_every_preset_and_search_na
         for preset in method.presets:
             config = method.configure({}, preset)
             assert method.configure(method.describe(config)["config"]) == config  # settings survive JSON
-        assert "Paper" in method.about or name in ("retrain", "auto")
+        assert "Paper" in method.about or name in ("retrain", "auto", "crossfit")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from expect import error
+from expect import assert_names, error
 from regun.artifacts import Artifact, Store
 from regun.artifacts import audits as auditing
 from regun.artifacts.audits import Auditing, audit_model, model_before, split_predictions
@@ -163,7 +163,7 @@ def test_the_command_finds_the_retrained_models_and_explains_every_number(world:
     ]
     assert main(words) == 0
     shown = capsys.readouterr()
-    assert f"against retrained model {world.retrained[0].key[:12]}" in shown.err
+    assert_names(shown.err, world.retrained[0].key[:12])
     for part in (
         "Gap RFTP",
         "noise floor",
@@ -224,7 +224,7 @@ def test_a_file_and_a_function_can_be_audited(world: World, capsys, tmp_path, mo
 
 def test_what_is_missing_is_named(world: World, capsys) -> None:
     assert main(["audit", world.base.key, "--store", world.root]) == 2
-    assert "which examples should have been forgotten? Say it with --forget" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "--forget")
     assert main(["audit", "ffff", "--store", world.root]) == 2
     assert "has 0 model whose key starts with 'ffff'" in capsys.readouterr().err
     assert main(["audit", world.unlearned.key, "--store", world.root, "--attacks", "rmai"]) == 2
@@ -247,7 +247,7 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     asked = ["--forget", f"ids:{tmp_path / 'one.txt'}", "--store", world.root, "--threads", "1"]
     assert main(["audit", world.base.key, *asked, "--out-models", "1", "--bootstrap", "20"]) == 0
     shown = capsys.readouterr()
-    assert "against 1 short training on the retain set" in shown.err
+    assert_names(shown.err, "short", "retain")
     assert shown.out.startswith("base: 1 example to forget\n")
     assert "Rank: the example looks more like a member than " in shown.out
     assert "Influence left: " in shown.out

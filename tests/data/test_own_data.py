@@ -374,7 +374,7 @@ from regun.models import ModelSpec
 
 def described():
     hashing._SOURCES |= {path: (hashing.ROOT / path).read_text() for path in hashing._SOURCES}
-    for cached in (hashing.code_digest, hashing._imports, hashing._text):
+    for cached in (hashing.code_digest, hashing._module):
         cached.cache_clear()
     found = {name: get_pipeline(name, "cifar10").describe() for name in ("none", "resnet", "swin")}
     found["tensors"] = TensorExamples(torch.zeros(2, 1), np.array([0, 1]), 2).describe_inputs()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import mini
-from expect import error
+from expect import assert_names, error
 from regun.cli import main
 from regun.errors import SettingsError
 from regun.experiments.study.collect import collect
@@ -85,7 +85,7 @@ def test_on_the_command_line(store: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "forget 10 %" in said
-    assert "The untouched base is" in said
+    assert_names(said, "base", "Retrain", "ratio")
     assert main([*words, "--json", "--seeds", "0", "--forget", "0.1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["seed"] for row in found["seeds"]] == [0]
