@@ -235,6 +235,8 @@ def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
         raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
     if engine == "ray":
         return RayExecutor(opened, address or None, args.workers, threads)
+    if args.workers is not None and args.workers < 1:
+        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
     if args.workers in (None, 1):
         use_threads(threads)
         return InProcess(opened)
