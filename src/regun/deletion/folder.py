@@ -122,7 +122,9 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
     check_intact(ledger, folder.ledger)
-    foreign = [path for path in root.glob("*") if path not in (*paths, folder.current)] if not folder.ledger.exists() else []
+    foreign = (
+        [path for path in root.glob("*") if path not in (*paths, folder.current)] if not folder.ledger.exists() else []
+    )
     if foreign:
         raise RegunError(f"{root} holds {min(foreign).name!r} and no {LEDGER}; name a new folder, or an empty one.")
     unlisted = folder.unlisted(ledger)
