@@ -15,6 +15,7 @@ from typing import TextIO, cast
 
 from regun.cli.arguments import BAD_INPUT, CRASHED, EXIT_CODES, INTERRUPTED
 from regun.cli.audit import add_audit
+from regun.cli.current import add_current
 from regun.cli.demo import add_demo
 from regun.cli.forget import add_forget
 from regun.cli.lists import add_lists
@@ -31,7 +32,7 @@ from regun.errors import RegunError, SettingsError
 
 COMMANDS = (
     *(add_demo, add_train, add_unlearn, add_tune, add_audit),
-    *(add_prepare, add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
+    *(add_prepare, add_forget, add_current, add_verify, add_study, add_tradeoff, add_store, add_lists),
 )
 """In the order of `regun --help`; each adds its arguments and names the function that runs it."""
 
