@@ -41,6 +41,13 @@ def test_one_table_per_split_serves_its_requests_and_seeds() -> None:
     assert "table" not in plan_study(costs_study(methods=METHODS[:1]), labels_of_size(400)).counts()
 
 
+def test_auto_gets_a_table_only_where_its_plan_uses_it() -> None:
+    for text, tables in (("auto", 0), ("auto,short=0", 1)):
+        plan = plan_study(costs_study(methods=(text,)), labels_of_size(400))
+        assert plan.counts().get("table", 0) == tables
+        assert all((task.table is not None) == bool(tables) for task in plan.of_type(Unlearn))
+
+
 def test_no_prediction_comes_from_a_model_that_saw_the_record(finished) -> None:
     _, opened = finished
     (task,) = opened.plan.of_type(CrossFit)
