@@ -59,7 +59,7 @@ def planning() -> None:
 
 def carried_out(study: Study, store: str, engine: Callable[[OpenStudy], Executor]) -> float:
     """Seconds from the first task to the last, the workers being there already."""
-    opened = OpenStudy.at(study, Location(store))
+    opened = OpenStudy(study, Location(store))
     found = engine(opened)
     if isinstance(found, Processes):
         wait_until_ready(found)
@@ -89,7 +89,7 @@ def open_and_stay(text: str) -> None:
 
 def bare(study: Study, folder: str) -> float:
     """The same models and evaluations by plain calls, in a loop."""
-    opened = OpenStudy.at(study, Location(folder))  # data and splits only
+    opened = OpenStudy(study, Location(folder))  # data and splits only
     data, device, store = opened.data, torch.device("cpu"), Store(folder)
     started = time.process_time()
     kept = reserve(data.train.labels, 0)

@@ -25,7 +25,7 @@ from regun.hashing import code_digest, digest
 from regun.splits import Reserve
 from regun.training.forward import eval_features
 from regun.training.job import Callbacks
-from regun.training.recipes import shorten
+from regun.training.recipes import Recipe, shorten
 
 EARLY, EARLY_SHARE, EARLY_EPOCHS = 4, 1 / 8, 3
 """Number of models that measure hardness, their share of the recipe's epochs, and their minimum of epochs."""
@@ -33,9 +33,14 @@ FIRST_EARLY = 2001
 """Training seed of the first of them; all other seeds of a study are lower."""
 
 
+def early_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe of the models that measure hardness."""
+    return shorten(recipe, EARLY_SHARE, EARLY_EPOCHS)
+
+
 def early_trainings(base: Training) -> list[Training]:
     """Return short trainings like the base's, on the same examples, with other seeds."""
-    recipe = shorten(base.recipe, EARLY_SHARE, EARLY_EPOCHS)
+    recipe = early_recipe(base.recipe)
     return [replace(base, recipe=recipe, seed=FIRST_EARLY + number) for number in range(EARLY)]
 
 

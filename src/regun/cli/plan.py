@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         if args.probe:
             use_threads(args.threads or study.threads)
         speed = measured_speed(opened) if args.probe else remembered_speed(study, opened.store)
-        done = {task.id for task in opened.plan.tasks.values() if opened.done(task)}
+        done = {task.id for task in opened.plan.tasks.values() if task.done(opened)}
         result = _plan_json(opened.plan, done, speed_here(opened, speed) if speed else None, exact=True)
     emit(result) if args.json else _print_plan(study, result)
     return 0

@@ -87,7 +87,7 @@ def demo(args: argparse.Namespace) -> int:
         f"each method from a model that never saw them (Retrain)?\n"
     )
     code = finish(opened, summary, out, as_json=False)
-    model = opened.plan.of_type(Unlearn)[0].result(opened.ctx)
+    model = opened.plan.of_type(Unlearn)[0].result(opened)
     lines = {
         f"regun audit {model.key[:12] if model else 'KEY'} --store {args.store}": "every number with its interval",
         f"regun tradeoff digits --store {args.store}": "sweep the weight of the retain loss",
@@ -154,7 +154,7 @@ def open_context(args: argparse.Namespace, study: Study | None = None) -> OpenSt
     """Return the study (default: the selected one) with the data, store and device of the arguments."""
     wanted, device = study or selected_study(args), read_device(args.device)
     place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
-    return OpenStudy.at(wanted, place)
+    return OpenStudy(wanted, place)
 
 
 def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
@@ -208,7 +208,7 @@ def write_all(opened: OpenStudy, results: Results, out: Path) -> list[Path]:
 
     files = study_files(results, *report_parts(opened, results, out))
     if opened.study.tune:
-        files["tuned.toml"] = format_settings(opened.with_found_settings().settings).encode()
+        files["tuned.toml"] = format_settings(opened.with_searched_settings().settings).encode()
     return [write(out / name, content) for name, content in files.items()]
 
 
@@ -221,9 +221,9 @@ def report_parts(
     curves: list[TradeOff] = []
     if (out / SWEEP).is_file():
         weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
-        study = opened.with_found_settings()
+        study = opened.with_searched_settings()
         swept = opened.variant(sweep(study, weights))
-        if all(swept.done(task) for task in swept.plan.tasks.values()):
+        if all(task.done(swept) for task in swept.plan.tasks.values()):
             curves = tradeoffs(collect(swept), study, weights)
     return details, curves or tradeoffs(results), [(label, results) for label, results in tuned if results]
 

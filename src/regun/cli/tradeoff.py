@@ -22,13 +22,13 @@ def run(args: argparse.Namespace) -> int:
     weights = _weights(args.w) if args.w else WEIGHTS
     before = open_context(args, study)
     if study.tune:
-        waiting = [task.label for task in before.plan.tasks.values() if task.kind == "tune" and not before.done(task)]
+        waiting = [task.label for task in before.plan.tasks.values() if task.kind == "tune" and not task.done(before)]
         if waiting:
             raise RegunError(
                 f"{len(waiting)} searches of this study are not done (the first is {waiting[0]}); "
                 f"run `regun study run {args.study}` first."
             )
-        study = before.with_found_settings()
+        study = before.with_searched_settings()
     swept, out = before.variant(sweep(study, weights)), folder_of(args, before)
     summary = run_study(args, swept, out)
     write(out / SWEEP, json.dumps({"weights": list(weights)}))

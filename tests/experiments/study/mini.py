@@ -41,7 +41,7 @@ def run(
     found: Study, store: Path, engine: type[Executor] | None = None, **more: Any
 ) -> tuple[OpenStudy, RunSummary, list[Event]]:
     """Carry a study out in this process, or by an engine; with all its events."""
-    opened = OpenStudy.at(found, Location(str(store)))
+    opened = OpenStudy(found, Location(str(store)))
     events: list[Event] = []
     with threads(1):
         ran = execute(opened, engine(opened, **more) if engine else InProcess(opened), events.append)
@@ -50,7 +50,7 @@ def run(
 
 def artifact(opened: OpenStudy, task_id: str) -> Artifact:
     """What a task of a finished study has made."""
-    return opened.plan.tasks[task_id].artifact(opened.ctx)
+    return opened.plan.tasks[task_id].artifact(opened)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    opened = OpenStudy.at(study((folder / "mini.toml").read_text(), folder), Location(str(folder / "store")))
+    opened = OpenStudy(study((folder / "mini.toml").read_text(), folder), Location(str(folder / "store")))
     seen: dict[str, str] = {}
     state = {"killed": ""}
 

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    opened = OpenStudy.at(study(folder=folder), Location(str(folder / "store")))
+    opened = OpenStudy(study(folder=folder), Location(str(folder / "store")))
     killed: list[str] = []
 
     def on_event(event) -> None:

@@ -51,11 +51,11 @@ def test_auto_gets_a_table_only_where_its_plan_uses_it() -> None:
 def test_no_prediction_comes_from_a_model_that_saw_the_record(finished) -> None:
     _, opened = finished
     (task,) = opened.plan.of_type(CrossFit)
-    table = task.artifact(opened.ctx).tensors("table")
+    table = task.artifact(opened).tensors("table")
     place = dict(zip(table["rows"].tolist(), table["folds"][0].tolist(), strict=True))
-    assert sorted(place) == sorted(opened.ctx.reserve(0).base.tolist())
+    assert sorted(place) == sorted(opened.reserve(0).base.tolist())
     for fold in task.folds:
-        part = fold.artifact(opened.ctx).tensors("predictions")
+        part = fold.artifact(opened).tensors("predictions")
         out, trained_on = set(part["rows"].tolist()), set(part["trained_on"].tolist())
         assert out == {row for row, number in place.items() if number == fold.number}
         assert out.isdisjoint(trained_on)
@@ -65,19 +65,19 @@ def test_no_prediction_comes_from_a_model_that_saw_the_record(finished) -> None:
 def test_probabilities_follow_the_order_of_the_forget_set(finished) -> None:
     _, opened = finished
     (task,) = opened.plan.of_type(CrossFit)
-    table = task.artifact(opened.ctx)
-    rows = opened.plan.of_type(Unlearn)[0].splits(opened.ctx).forget
+    table = task.artifact(opened)
+    rows = opened.plan.of_type(Unlearn)[0].splits(opened).forget
     found = out_of_fold_probabilities(table, rows)
     assert torch.allclose(found.sum(dim=1), torch.ones(len(rows)))
     assert torch.equal(out_of_fold_probabilities(table, rows[::-1].copy()), found.flip(0))
     with pytest.raises(StoreError):
-        out_of_fold_probabilities(table, opened.ctx.reserve(0).heldout[:1])
+        out_of_fold_probabilities(table, opened.reserve(0).heldout[:1])
 
 
 def test_only_runs_with_a_table_name_one(finished) -> None:
     _, opened = finished
     (task,) = opened.plan.of_type(CrossFit)
-    table = task.artifact(opened.ctx)
+    table = task.artifact(opened)
     with_table = artifact(opened, "unlearn crossfit, 0.1, seed 1")
     assert with_table.inputs["out_of_fold"] == table.info["digest"]
     assert with_table.info["out_of_fold"] == table.key
@@ -87,7 +87,7 @@ def test_only_runs_with_a_table_name_one(finished) -> None:
 def test_more_repeats_reuse_the_folds(finished) -> None:
     _, opened = finished
     (task,) = opened.plan.of_type(CrossFit)
-    fitting, once = opened.ctx.cross_fitting(0), task.artifact(opened.ctx)
+    fitting, once = opened.cross_fitting(0), task.artifact(opened)
     twice = cross_fit(replace(fitting, repeats=2), opened.store, CPU)
     assert torch.equal(twice.tensors("table")["log_probs"][0], once.tensors("table")["log_probs"][0])
     assert not torch.equal(twice.tensors("table")["folds"][0], twice.tensors("table")["folds"][1])
@@ -96,18 +96,18 @@ def test_more_repeats_reuse_the_folds(finished) -> None:
 
 def test_a_table_depends_on_its_training_set(finished) -> None:
     _, opened = finished
-    fitting = opened.ctx.cross_fitting(0)
+    fitting = opened.cross_fitting(0)
     other = CrossFitting(training=replace(fitting.training, trained_on=fitting.rows[1:]))
     assert fitting.inputs(CPU) != other.inputs(CPU)
-    assert fitting.inputs(CPU) == opened.ctx.cross_fitting(0).inputs(CPU)
+    assert fitting.inputs(CPU) == opened.cross_fitting(0).inputs(CPU)
 
 
 def test_a_run_resumed_with_some_folds_done_ends_equal(finished, tmp_path: Path) -> None:
     store, _ = finished
     opened, _, _ = run(costs_study(methods=METHODS[:1]), tmp_path)
-    tasks = plan_study(costs_study(), opened.ctx.data.train.labels).of_type(CrossFit)
+    tasks = plan_study(costs_study(), opened.data.train.labels).of_type(CrossFit)
     for fold in tasks[0].folds[:2]:
-        fold.make(opened.ctx, lambda event: None)
+        fold.make(opened, lambda event: None)
     _, ran, _ = run(costs_study(), tmp_path)
     assert len([task for task in ran.made if task.startswith("fold")]) == 2
     assert evaluations(tmp_path) == evaluations(store)

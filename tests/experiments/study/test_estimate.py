@@ -31,11 +31,11 @@ def test_what_is_done_takes_nothing_and_workers_share() -> None:
 
 
 def test_a_probe_keeps_nothing(tmp_path: Path) -> None:
-    opened = OpenStudy.at(mini.study(), Location(str(tmp_path)))
+    opened = OpenStudy(mini.study(), Location(str(tmp_path)))
     found = speed_here(opened, measured_speed(opened))
     assert found.samples > 0
     assert found.evaluation > 0
     assert found.floor > 0
     assert not list(opened.store.artifacts("model"))
-    alone = OpenStudy.at(mini.study(references=0), Location(str(tmp_path)))
+    alone = OpenStudy(mini.study(references=0), Location(str(tmp_path)))
     assert speed_here(alone, 1.0).floor == 0

@@ -86,7 +86,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(ray_executor, "import_module", absent)
     with error(RegunError, "regun[ray]"):
-        ray_executor.RayExecutor(OpenStudy.at(study(), Location(str(tmp_path))))
+        ray_executor.RayExecutor(OpenStudy(study(), Location(str(tmp_path))))
 
 
 class Unreachable:
@@ -104,4 +104,4 @@ class Unreachable:
 def test_an_unreachable_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor, "import_module", lambda name: Unreachable)
     with error(RegunError, "10.9.8.7:6379", "--head"):
-        ray_executor.RayExecutor(OpenStudy.at(study(), Location(str(tmp_path))), "10.9.8.7:6379")
+        ray_executor.RayExecutor(OpenStudy(study(), Location(str(tmp_path))), "10.9.8.7:6379")

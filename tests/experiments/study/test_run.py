@@ -41,7 +41,7 @@ def test_everything_planned_is_made_once(finished) -> None:
     assert not ran.failed
     over = [*ran.made, *ran.in_store]
     assert sorted(over) == sorted(opened.plan.tasks)
-    assert all(opened.done(task) for task in opened.plan.tasks.values())
+    assert all(task.done(opened) for task in opened.plan.tasks.values())
     kinds = [event.event for event in events]
     assert kinds[0] == "planned"
     assert kinds[-1] == "ended"
@@ -91,11 +91,11 @@ def test_results_hold_every_row_and_its_lineage(finished) -> None:
 
 def test_unfinished_studies_give_what_there_is(finished) -> None:
     store, *_ = finished
-    more = OpenStudy.at(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Location(str(store)))
+    more = OpenStudy(study(methods=(*study().methods, "scrub,epochs=1"), seeds=(0, 5)), Location(str(store)))
     results = collect(more)
     assert any("SCRUB" in text and "not made yet" in text for text in results.missing)
     assert [len(entry.runs) for entry in results.blocks[0].rows] == [1, 1, 1, 1, 1, 0]
-    assert closeup(OpenStudy.at(study(seeds=(5,)), Location(str(store))), "0.1") is None
+    assert closeup(OpenStudy(study(seeds=(5,)), Location(str(store))), "0.1") is None
 
 
 def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) ->
 
 
 def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
-    opened = OpenStudy.at(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Location(str(tmp_path)))
+    opened = OpenStudy(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Location(str(tmp_path)))
     engine = Processes(opened, 1)
     victims: list[int] = []
 
@@ -120,7 +120,7 @@ def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> 
     ran = execute(opened, engine, on_event)
     assert not ran.failed
     assert len(set(victims)) == 2
-    assert all(opened.done(task) for task in opened.plan.tasks.values())
+    assert all(task.done(opened) for task in opened.plan.tasks.values())
 
 
 def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Pa
     opened, ran, events = run(found, tmp_path / "store", Processes, workers=1)
     assert [event.event for event in events].count("restarted") == ATTEMPTS - 1
     assert_names(ran.failed["unlearn deadly.py, 0.1, seed 0"], "-9")
-    assert opened.done(opened.plan.tasks["evaluate finetune, 0.1, seed 0"])
+    assert opened.plan.tasks["evaluate finetune, 0.1, seed 0"].done(opened)
 
 
 def test_a_failure_takes_only_what_needs_it(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
 
 
 def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
-    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    opened = OpenStudy(study(), Location(str(tmp_path)))
     engine = Processes(opened, 2)
 
     def on_event(event) -> None:
@@ -196,15 +196,15 @@ def test_fixed_split_shares_references_between_seeds(tmp_path: Path) -> None:
 
 
 def test_workers_must_be_one_or_more(tmp_path: Path) -> None:
-    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    opened = OpenStudy(study(), Location(str(tmp_path)))
     with error(RegunError, "workers", 0):
         Processes(opened, 0)
 
 
 def test_what_is_needed_and_missing_is_named(tmp_path: Path) -> None:
-    opened = OpenStudy.at(study(), Location(str(tmp_path)))
+    opened = OpenStudy(study(), Location(str(tmp_path)))
     with error(NotMadeError, tmp_path):
-        opened.plan.tasks["unlearn ssd, 0.1, seed 0"].make(opened.ctx, lambda event: None)
+        opened.plan.tasks["unlearn ssd, 0.1, seed 0"].make(opened, lambda event: None)
 
 
 def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     opened, ran, events = run(found, tmp_path)
     assert not ran.failed
     assert [event.event for event in events].count("trial") == 3
-    search = opened.plan.tasks["tune regun, 0.1"].found(opened.ctx)
+    search = opened.plan.tasks["tune regun, 0.1"].search_result(opened)
     assert len(search.trials) == 3
     chosen = [collect(opened).blocks[0].row("regun").runs[seed].settings for seed in (0, 1)]
     assert chosen[0] == chosen[1]
@@ -223,7 +223,7 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     assert "10 %" in page
     assert "Search" in page
     assert "[settings" in (tmp_path / "out" / "tuned.toml").read_text()
-    frozen = opened.with_found_settings()
+    frozen = opened.with_searched_settings()
     assert not frozen.tune
     _, again, _ = run(frozen, tmp_path)
     assert not again.made
@@ -271,7 +271,7 @@ def test_two_rows_of_one_method_keep_their_own_tuned_settings(tmp_path: Path) ->
     methods = ("regun,epochs=1,batch_size=16,lr=0.1", "regun,epochs=1,batch_size=16,lr=0.005")
     opened, ran, _ = run(study(methods=methods, tune={"trials": 3}), tmp_path)
     assert not ran.failed
-    frozen = opened.with_found_settings()
+    frozen = opened.with_searched_settings()
     assert list(frozen.settings["0.1"]) == list(methods)
     for text, lr in zip(methods, (0.1, 0.005), strict=True):
         assert frozen.settings["0.1"][text]["lr"] == lr
@@ -286,7 +286,7 @@ def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> N
     block = collect(opened).blocks[0]
     assert [(r.seed, r.repeat) for r in block.row("finetune").runs] == [(0, 0), (0, 1), (0, 2)]
     assert len({r.key for r in block.row("finetune").runs}) == 3
-    assert len({t.base.artifact(opened.ctx).key for t in opened.plan.of_type(Unlearn)}) == 1
+    assert len({t.base.artifact(opened).key for t in opened.plan.of_type(Unlearn)}) == 1
     cell = block.row("finetune").cells["test_acc"]
     values = [one.value for one in cell.by_run]
     assert cell.mean == pytest.approx(sum(values) / 3)
@@ -299,7 +299,7 @@ def test_repeats_are_runs_from_other_seeds_on_the_same_base(tmp_path: Path) -> N
 
 def test_a_worker_that_dies_just_after_its_answer_costs_nothing(tmp_path: Path) -> None:
     """Handing the next task to a worker that is gone meanwhile is no end of the study."""
-    opened = OpenStudy.at(study(methods=("ssd",), references=0), Location(str(tmp_path)))
+    opened = OpenStudy(study(methods=("ssd",), references=0), Location(str(tmp_path)))
     engine = Processes(opened, 1)
     killed: list[int] = []
 
@@ -313,7 +313,7 @@ def test_a_worker_that_dies_just_after_its_answer_costs_nothing(tmp_path: Path) 
     ran = execute(opened, engine, on_event)
     assert not ran.failed
     assert len(killed) == 2
-    assert all(opened.done(task) for task in opened.plan.tasks.values())
+    assert all(task.done(opened) for task in opened.plan.tasks.values())
 
 
 STUCK = '''"""Never comes back, the first time."""

@@ -48,8 +48,8 @@ def test_the_ratio_in_words(base: float, floor: float, says: str) -> None:
 
 def test_only_base_and_retrained_models_are_made_and_under_the_ids_of_the_study(tmp_path: Path) -> None:
     whole = mini.study(forget=("0.1", "0.2"), seeds=(0, 1), tune={"trials": 2}, relearn=True)
-    opened = OpenStudy.at(whole, Location(str(tmp_path)))
-    part = plan_study(retrained_only(whole), opened.ctx.data.train.labels, 100)
+    opened = OpenStudy(whole, Location(str(tmp_path)))
+    part = plan_study(retrained_only(whole), opened.data.train.labels, 100)
     assert set(part.counts()) == {"train", "predict", "floor", "evaluate"}
     assert set(part.tasks) < set(opened.plan.tasks)
     assert part.counts()["train"] == 2 * (1 + 2 * (1 + 2))
@@ -63,15 +63,15 @@ def test_no_method_runs_not_even_an_unranked_one() -> None:
 
 def test_a_study_finds_all_that_its_power_took(store: Path) -> None:
     study = mini.study()
-    part = OpenStudy.at(retrained_only(study), Location(str(store)))
-    assert all(part.done(task) for task in part.plan.tasks.values())
+    part = OpenStudy(retrained_only(study), Location(str(store)))
+    assert all(task.done(part) for task in part.plan.tasks.values())
     _, ran, _ = mini.run(study, store)
     assert set(part.plan.tasks) <= set(ran.in_store)
     assert not set(part.plan.tasks) & set(ran.made)
 
 
 def test_the_numbers_are_those_of_the_studys_own_results(store: Path) -> None:
-    results = collect(OpenStudy.at(retrained_only(mini.study()), Location(str(store))))
+    results = collect(OpenStudy(retrained_only(mini.study()), Location(str(store))))
     block = results.blocks[0]
     whole = next(p for p in powers(results) if p.seed is None and p.number == "gap_rftp")
     assert whole.base == block.row("base").cells["gap_rftp"].mean

@@ -31,7 +31,7 @@ def test_every_model_that_is_judged_or_judges_relearns_once() -> None:
 
 
 def test_a_second_run_makes_nothing(opened: OpenStudy) -> None:
-    _, ran, _ = mini.run(opened.study, Path(opened.ctx.location.store))
+    _, ran, _ = mini.run(opened.study, Path(opened.location.store))
     assert not ran.made
 
 
@@ -70,14 +70,14 @@ def test_the_page_draws_the_curves_and_explains_the_numbers(opened: OpenStudy, t
 
 def test_on_the_command_line(opened: OpenStudy, capsys: pytest.CaptureFixture[str]) -> None:
     key = collect(opened).blocks[0].row("finetune").runs[0].key
-    before = len(list((Path(opened.ctx.location.store) / "artifacts" / "relearned").iterdir()))
-    words = ["audit", key, "--relearn", "--store", opened.ctx.location.store, "--quiet", "--threads", "1"]
+    before = len(list((Path(opened.location.store) / "artifacts" / "relearned").iterdir()))
+    words = ["audit", key, "--relearn", "--store", opened.location.store, "--quiet", "--threads", "1"]
     assert main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["relearning"]
     cells = collect(opened).blocks[0].row("finetune").cells
     for name in ("relearn_forget_acc", "relearn_rmia_auc", "regained_acc", "regained_auc"):
         assert told["numbers"][name][0] == pytest.approx(cells[name].mean)
-    assert len(list((Path(opened.ctx.location.store) / "artifacts" / "relearned").iterdir())) == before
+    assert len(list((Path(opened.location.store) / "artifacts" / "relearned").iterdir())) == before
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "small steps on retained examples alone" in said

@@ -40,12 +40,12 @@ def test_the_plan_asks_before_it_leaves_out_and_asks_once_a_split() -> None:
 
 
 def test_a_second_run_finds_everything_and_sizes_are_those_found(opened: OpenStudy) -> None:
-    _, ran, _ = mini.run(opened.study, Path(opened.ctx.location.store))
+    _, ran, _ = mini.run(opened.study, Path(opened.location.store))
     assert not ran.made
     results = collect(opened)
     assert not results.missing
     for block in results.blocks:
-        splits = opened.plan.tasks[f"evaluate ssd, {block.forget}, seed 0"].splits(opened.ctx)
+        splits = opened.plan.tasks[f"evaluate ssd, {block.forget}, seed 0"].splits(opened)
         assert block.sizes["forget"] == len(splits.forget)
         assert block.row("ssd").judged == 1
     assert results.blocks[1].sizes["forget"] == 30
@@ -56,13 +56,13 @@ def test_retrained_models_never_saw_the_examples(opened: OpenStudy) -> None:
         trained = (
             mini.artifact(opened, f"train without {forget}, split 0, seed 0").tensors("trained_on")["indices"].numpy()
         )
-        forgotten = opened.plan.tasks[f"evaluate ssd, {forget}, seed 0"].splits(opened.ctx).forget
+        forgotten = opened.plan.tasks[f"evaluate ssd, {forget}, seed 0"].splits(opened).forget
         assert not np.intersect1d(trained, forgotten).size
 
 
 def test_the_command_line_means_the_same_examples(opened: OpenStudy, capsys: pytest.CaptureFixture[str]) -> None:
     def regun(*words: str) -> dict:
-        assert main([*words, "--store", opened.ctx.location.store, "--quiet", "--json", "--threads", "1"]) == 0
+        assert main([*words, "--store", opened.location.store, "--quiet", "--json", "--threads", "1"]) == 0
         return json.loads(capsys.readouterr().out)
 
     setup = ["--data", "digits,limit=400,test_limit=100", "--model", "cnn,width=4", "--recipe", "digits,epochs=3"]

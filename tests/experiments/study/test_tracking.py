@@ -21,7 +21,7 @@ from regun.experiments.study.tracking import Tracking, open_trackers
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
-    return OpenStudy.at(
+    return OpenStudy(
         study(methods=("finetune,epochs=2,batch_size=64",)), Location(str(tmp_path_factory.mktemp("store")))
     )
 
@@ -45,7 +45,7 @@ def test_every_epoch_and_every_result_is_a_line(opened: OpenStudy, out: Path) ->
     assert [row["number"] for row in epochs] == [1, 2]
     assert all(row["loss"] > 0 for row in epochs)
     done = next(row for row in found if row["event"] == "finished" and row["task"] == "evaluate finetune, 0.1, seed 0")
-    assert done["metrics"] == stored_evaluation(opened.ctx, opened.plan.tasks[done["task"]]).values()
+    assert done["metrics"] == stored_evaluation(opened, opened.plan.tasks[done["task"]]).values()
     assert not [row for row in found if row["event"] == "step"]
     assert all(row["time"] > 0 for row in found)
 
@@ -80,7 +80,7 @@ def test_tensorboard(opened: OpenStudy, out: Path, tmp_path: Path) -> None:
         losses = events.Scalars("Finetune, 10 %, seed 0/loss")
         final = events.Scalars("audit of Finetune, 10 %, seed 0/gap_rftp")
     assert [point.step for point in losses] == [1, 2]
-    expected = stored_evaluation(opened.ctx, opened.plan.tasks["evaluate finetune, 0.1, seed 0"]).values()["gap_rftp"]
+    expected = stored_evaluation(opened, opened.plan.tasks["evaluate finetune, 0.1, seed 0"]).values()["gap_rftp"]
     assert final[0].value == pytest.approx(expected, rel=1e-5)
 
 

@@ -22,7 +22,7 @@ def open_study(
     6
     """
     spec = read_study(study) if isinstance(study, str) else study
-    return OpenStudy.at(spec, Location(str(Path(store).resolve()), str(data_dir) if data_dir else None, device))
+    return OpenStudy(spec, Location(str(Path(store).resolve()), str(data_dir) if data_dir else None, device))
 
 
 def run_study(

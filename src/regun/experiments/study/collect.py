@@ -27,7 +27,7 @@ def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: P
     missing = [
         f"{task.label}: {errors.get(task.id, 'not made yet')}"
         for task in opened.plan.tasks.values()
-        if (not isinstance(task, Predict | MeasureFloor | Evaluate) and not opened.done(task))
+        if (not isinstance(task, Predict | MeasureFloor | Evaluate) and not task.done(opened))
         or (task.id in errors and not any(need.id in errors for need in task.needs))
     ]
     metrics = metrics_of(blocks)
@@ -36,7 +36,7 @@ def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: P
     return Results(
         name=study.name,
         title=study.title or study.name,
-        about=_about(opened.ctx),
+        about=_about(opened),
         seeds=study.seeds,
         repeats=study.repeats,
         blocks=blocks,
@@ -82,34 +82,33 @@ def stored_evaluation(ctx: StudyContext, task: Evaluate) -> Evaluation | None:
 
 def closeup(opened: OpenStudy, forget: str) -> RowDetails | None:
     """Return the predictions for one request, of the first seed and run; None until Retrain and Base have them."""
-    ctx, seed = opened.ctx, opened.study.seeds[0]
-    evaluated = opened.plan.of_type(Evaluate)
-    tasks = [task for task in evaluated if (task.forget, task.seed, task.repeat) == (forget, seed, 0)]
+    seed = opened.study.seeds[0]
+    evaluations = opened.plan.of_type(Evaluate)
+    tasks = [task for task in evaluations if (task.forget, task.seed, task.repeat) == (forget, seed, 0)]
     predictions: dict[str, Mapping[str, Predictions]] = {}
     for task in tasks:
-        splits = _predictions(ctx, task, task.model.result(ctx))
+        splits = _predictions(opened, task, task.model.result(opened))
         if splits:
             predictions[task.name] = splits
     if not {"retrain", "base"} <= predictions.keys():
         return None
-    references = [_predictions(ctx, tasks[0], model.result(ctx)) for model in tasks[0].retrained[1:]]
+    references = [_predictions(opened, tasks[0], model.result(opened)) for model in tasks[0].retrained[1:]]
     relearning = RelearnChecks(opened).curves(tasks) if opened.study.relearn else None
     return RowDetails(forget, seed, predictions, [splits for splits in references if splits], relearning)
 
 
 def searches(opened: OpenStudy, forget: str) -> dict[str, SearchResult]:
     """Return the finished searches of one request, by the title of the row."""
-    tasks = [task for task in opened.plan.of_type(Tune) if task.forget == forget and opened.done(task)]
-    return {task.row.title: task.found(opened.ctx) for task in tasks}
+    tasks = [task for task in opened.plan.of_type(Tune) if task.forget == forget and task.done(opened)]
+    return {task.row.title: task.search_result(opened) for task in tasks}
 
 
 def example_rows(opened: OpenStudy, attack: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield one plain row for every forgotten example of every audited model: its score and its rank among unseen."""
-    ctx = opened.ctx
     for task in opened.plan.of_type(Evaluate):
         if task.model in task.retrained:
             continue
-        target, *others = (_predictions(ctx, task, m.result(ctx)) for m in (task.model, *task.retrained[1:]))
+        target, *others = (_predictions(opened, task, m.result(opened)) for m in (task.model, *task.retrained[1:]))
         references = [splits for splits in others if splits]
         if target is None or len(references) < len(others):
             continue
@@ -146,18 +145,17 @@ def _block(opened: OpenStudy, forget: str, checks: RelearnChecks) -> Block:
         )
         for name in ("retrain", "base", *study.rows)
     ]
-    sizes = {**opened.sizes(forget), "test": len(opened.ctx.data.test.labels)}
+    sizes = {**opened.sizes(forget), "test": len(opened.data.test.labels)}
     return block_of(forget, study.requests[forget].label, sizes, rows)
 
 
 def _run(opened: OpenStudy, task: Evaluate, checks: RelearnChecks) -> Run | None:
     """Return one audited model; None until it has been audited."""
-    ctx = opened.ctx
-    model = task.model.result(ctx)
-    if model is None or task.result(ctx) is None:
+    model = task.model.result(opened)
+    if model is None or task.result(opened) is None:
         return None
-    evaluation = stored_evaluation(ctx, task)
-    table = task.model.table.result(ctx) if isinstance(task.model, Unlearn) and task.model.table else None
+    evaluation = stored_evaluation(opened, task)
+    table = task.model.table.result(opened) if isinstance(task.model, Unlearn) and task.model.table else None
     relearned = checks.of(task) if opened.study.relearn else None
     if evaluation is not None and relearned is not None:
         evaluation = with_relearning(evaluation, relearned)

@@ -64,8 +64,8 @@ def remembered_speed(study: Study, store: Store) -> float | None:
 
 def measured_speed(opened: OpenStudy) -> float:
     """Return samples per second of a few steps of the study's training, of which nothing is saved."""
-    study, device = opened.study, opened.ctx.device
-    training = opened.plan.of_type(Train)[0].training(opened.ctx)
+    study, device = opened.study, opened.device
+    training = opened.plan.of_type(Train)[0].training(opened)
     recipe = replace(study.recipe_value, compile=False)
     model = build_model(study.model_spec, training.data.train.num_classes, training.input_shape(), 0)
     steps, speed = 1, 0.0
@@ -86,7 +86,7 @@ def measured_speed(opened: OpenStudy) -> float:
 
 def speed_here(opened: OpenStudy, samples: float) -> Speed:
     """Return the speed of training, and of evaluations of the study's size, timed once on random predictions."""
-    study, data = opened.study, opened.ctx.data
+    study, data = opened.study, opened.data
     sizes, classes = {**opened.plan.sizes[study.forget[0]], "test": len(data.test)}, data.train.num_classes
     rng = np.random.default_rng(0)
 

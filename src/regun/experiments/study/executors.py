@@ -78,7 +78,7 @@ class Processes:
         if workers < 1:
             raise RegunError(f"workers is {workers}; give at least 1.")
         share = threads or max(1, (os.cpu_count() or 1) // workers)
-        self.text, self.silence = payload(opened.ctx, share), silence
+        self.text, self.silence = payload(opened, share), silence
         self.context = multiprocessing.get_context("spawn")
         self.workers = [self._worker() for _ in range(workers)]
         self.attempts: dict[str, int] = {}

@@ -26,9 +26,9 @@ class RayExecutor:
         if self.started_here:
             _start(ray, address, workers, share)
         self.queue = _queue_here(ray)
-        gpus = 1 if opened.ctx.device.type == "cuda" else 0
+        gpus = 1 if opened.device.type == "cuda" else 0
         self.remote = ray.remote(num_cpus=share, num_gpus=gpus, max_retries=ATTEMPTS - 1)(ray_task)
-        self.text = ray.put(payload(opened.ctx, share))
+        self.text = ray.put(payload(opened, share))
         self.running: dict[Any, str] = {}
 
     @property

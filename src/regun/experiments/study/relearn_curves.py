@@ -22,7 +22,7 @@ class RelearnChecks:
     """The checks of one study; each curve is read and each noise floor computed once."""
 
     def __init__(self, opened: OpenStudy) -> None:
-        self.ctx = opened.ctx
+        self.opened = opened
         self._tasks = {(task.model, task.forget, task.split): task for task in opened.plan.of_type(Relearn)}
         self._curves: dict[Relearn, RelearningCurve | None] = {}
         self._floors: dict[tuple[str, tuple[Model, ...]], NoiseFloor] = {}
@@ -51,7 +51,7 @@ class RelearnChecks:
         if check is None:
             return None
         if check not in self._curves:
-            artifact = check.result(self.ctx)
+            artifact = check.result(self.opened)
             finite = artifact is not None and "not_finite" not in artifact.info
             self._curves[check] = stored_curve(artifact) if artifact is not None and finite else None
         return self._curves[check]

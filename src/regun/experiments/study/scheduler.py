@@ -59,7 +59,7 @@ def execute(opened: OpenStudy, executor: Executor, on_event: OnEvent) -> RunSumm
             sorter.done(event.task)
 
     try:
-        summary.in_store = [task.id for task in tasks.values() if opened.done(task)]
+        summary.in_store = [task.id for task in tasks.values() if task.done(opened)]
         in_store = frozenset(summary.in_store)
         on_event(StudyPlanned(tasks=len(tasks), in_store=tuple(summary.in_store)))
         sorter.prepare()

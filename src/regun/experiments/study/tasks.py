@@ -7,7 +7,7 @@ is a class here and a line in `plan.py`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from regun.artifacts import Artifact
@@ -41,6 +41,19 @@ class NotMadeError(RegunError):
     """Something that a task needs is not in the store yet."""
 
 
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A forget request on one split; the base, which forgets nothing, has the request without a text."""
+
+    split: int
+    forget: str
+    label: str
+    sizes: Mapping[str, int]
+    """Examples in retain, forget, heldout, val; an estimate where models select the examples."""
+    selection: "Select | None" = None
+    """The task that finds the examples to forget, where models decide which they are."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task(ABC):
     """One thing to make. Its id says all that decides it within the study, so equal needs meet in one task."""
@@ -48,17 +61,26 @@ class Task(ABC):
     kind: ClassVar[str]
     id: str
     label: str
-    split: int
+    request: Request
     seed: int
-    forget: str = ""
-    selection: "Select | None" = None
-    """The task that finds the examples to forget, where models decide which they are."""
     work: Work | None = None
 
     @property
-    @abstractmethod
+    def split(self) -> int:
+        return self.request.split
+
+    @property
+    def forget(self) -> str:
+        return self.request.forget
+
+    @property
     def needs(self) -> "tuple[Task, ...]":
-        """The tasks that must be done before this one."""
+        """The tasks that must be done before this one: all that it refers to."""
+        listed: list[Any] = [self.request.selection]
+        for field in fields(self):
+            value: Any = getattr(self, field.name)
+            listed += value if isinstance(value, tuple) else (value,)
+        return tuple(dict.fromkeys(one for one in listed if isinstance(one, Task)))
 
     @abstractmethod
     def makes(self, ctx: StudyContext) -> list[Inputs]:
@@ -100,29 +122,27 @@ class Task(ABC):
 
     def splits(self, ctx: StudyContext) -> Splits:
         """Return the examples to forget, to retain and to audit with."""
-        spec = resolved_ids(self.selection.artifact(ctx)) if self.selection else ctx.study.requests[self.forget]
+        selection = self.request.selection
+        spec = resolved_ids(selection.artifact(ctx)) if selection else ctx.study.requests[self.forget]
         return ctx.splits(self.split, self.forget, spec)
 
     def __repr__(self) -> str:
         return f"<{self.id}>"
 
-    def _with_selection(self, *tasks: "Task") -> "tuple[Task, ...]":
-        return tasks if self.selection is None else (*tasks, self.selection)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Train(Task):
-    """A base model (nothing to forget), a retrained model, or a reference."""
+    """A base model (nothing to forget), a retrained model, a reference, or a short training that measures hardness."""
 
     kind = "train"
     role: str
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self._with_selection()
+    early: int | None = None
+    """The number of a short training."""
 
     def training(self, ctx: StudyContext) -> Training:
         base = ctx.base_training(self.split)
+        if self.early is not None:
+            return early_trainings(base)[self.early]
         return replace(base, trained_on=self.splits(ctx).retain if self.forget else base.trained_on, seed=self.seed)
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
@@ -135,38 +155,11 @@ class Train(Task):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TrainEarly(Task):
-    """A short training, whose loss says how hard an example is."""
-
-    kind = "train"
-    number: int
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return ()
-
-    def makes(self, ctx: StudyContext) -> list[Inputs]:
-        return [("model", self._training(ctx).inputs(ctx.device))]
-
-    def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
-        about = {"role": "early", **ctx.setup(self.split).about()}
-        callbacks = training_callbacks(self.id, emit)
-        train_model(self._training(ctx), ctx.store, ctx.device, about=about, watch=callbacks)
-
-    def _training(self, ctx: StudyContext) -> Training:
-        return early_trainings(ctx.base_training(self.split))[self.number]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Select(Task):
     """The ids of the examples to forget, where models decide which they are: once for each split."""
 
     kind = "select"
-    models: tuple[Train | TrainEarly, ...]
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self.models
+    models: tuple[Train, ...]
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         models = [model.artifact(ctx) for model in self.models]
@@ -188,10 +181,6 @@ class FitFold(Task):
     number: int
     repeat: int
 
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return ()
-
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("fold", ctx.cross_fitting(self.split).fold_inputs(self.repeat, self.number, ctx.device))]
 
@@ -206,10 +195,6 @@ class CrossFit(Task):
 
     kind = "table"
     folds: tuple[FitFold, ...]
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self.folds
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("out_of_fold", ctx.cross_fitting(self.split).inputs(ctx.device))]
@@ -232,10 +217,6 @@ class Tune(Task):
     table: CrossFit | None = None
     """Out-of-fold predictions, if the method uses them."""
 
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self._with_selection(self.base, *self.retrained, *((self.table,) if self.table else ()))
-
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("tuning", self._search(ctx).inputs())]
 
@@ -246,7 +227,7 @@ class Tune(Task):
         about, callbacks = ctx.setup(self.split).about(), training_callbacks(self.id, emit)
         search(self._search(ctx), ctx.store, ctx.device, about=about, watch=callbacks, on_trial=on_trial)
 
-    def found(self, ctx: StudyContext) -> SearchResult:
+    def search_result(self, ctx: StudyContext) -> SearchResult:
         """Return the finished search; raise `NotMadeError` until it is."""
         return SearchResult.from_json(self.artifact(ctx).info["tuned"])
 
@@ -280,10 +261,6 @@ class Unlearn(Task):
     table: CrossFit | None = None
     """Out-of-fold predictions, if the method uses them."""
 
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self._with_selection(self.base, *(task for task in (self.tune, self.table) if task))
-
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("model", self._run(ctx).inputs())]
 
@@ -294,7 +271,7 @@ class Unlearn(Task):
         unlearn_model(run, ctx.store, ctx.device, about={**setup.about(), **more}, watch=callbacks)
 
     def _run(self, ctx: StudyContext) -> Unlearning:
-        values = self.tune.found(ctx).best_values if self.tune else {}
+        values = self.tune.search_result(ctx).best_values if self.tune else {}
         seed = ctx.study.unlearning_seed(self.seed, self.repeat)
         return _unlearning(ctx, self, values, seed)
 
@@ -308,10 +285,6 @@ class Predict(Task):
 
     kind = "predict"
     model: Model
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self._with_selection(self.model)
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         model = self.model.artifact(ctx)
@@ -337,10 +310,6 @@ class MeasureFloor(Task):
     retrained: tuple[Train, ...]
     """Retrain, then the references."""
     predictions: tuple[Predict, ...]
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self.predictions
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("floor", self._audit(ctx).floor_inputs())]
@@ -368,10 +337,6 @@ class Evaluate(Task):
     predictions: tuple[Predict, ...]
     floor: MeasureFloor | None
 
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return (*self.predictions, *((self.floor,) if self.floor else ()))
-
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("evaluation", _audit(ctx, self, self.model, self.retrained).inputs())]
 
@@ -390,10 +355,6 @@ class Relearn(Task):
     kind = "relearn"
     model: Model
     base: Train
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return tuple(dict.fromkeys(self._with_selection(self.model, self.base)))
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("relearned", self._run(ctx).inputs())]

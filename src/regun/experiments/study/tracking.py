@@ -51,7 +51,7 @@ class Tracking:
             task = self.opened.plan.tasks[event.task]
             row["label"] = task.label
             if isinstance(task, Evaluate) and isinstance(event, TaskFinished):
-                evaluation = stored_evaluation(self.opened.ctx, task)
+                evaluation = stored_evaluation(self.opened, task)
                 row["metrics"] = evaluation.values() if evaluation else {}
                 self._log(task.label, row["metrics"], 0)
             if isinstance(event, EpochDone):

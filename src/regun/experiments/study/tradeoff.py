@@ -43,7 +43,7 @@ class TradeOff:
 def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
     """Return the study with a row per weight for every method that has a trade-off; other methods stay as they are.
 
-    For a study that tunes, pass `OpenStudy.with_found_settings()`: then all other settings are the tuned ones.
+    For a study that tunes, pass `OpenStudy.with_searched_settings()`: then all other settings are the tuned ones.
     """
     if not weights or not all(0 <= w <= 1 for w in weights) or len(set(weights)) < len(weights):
         raise RegunError(f"the weights of a sweep are {list(weights)}; give different numbers from 0 to 1.")

@@ -46,19 +46,19 @@ def open_payload(text: str) -> OpenStudy:
     value = json.loads(text)
     if value["threads"] is not None:
         torch.set_num_threads(value["threads"])
-    return OpenStudy.at(Study.from_json(value["study"]), Location(**value["location"]))
+    return OpenStudy(Study.from_json(value["study"]), Location(**value["location"]))
 
 
 def do_task(opened: OpenStudy, task_id: str, emit: OnTaskEvent) -> TaskEvent:
     """Do one task, and return that it has finished or why it failed."""
-    started, ctx = time.perf_counter(), opened.ctx
+    started = time.perf_counter()
     try:
         task = opened.plan.tasks[task_id]
-        in_store = task.done(ctx)
+        in_store = task.done(opened)
         with _without_log():
-            task.make(ctx, emit)
+            task.make(opened, emit)
         seconds, worker = time.perf_counter() - started, f"{platform.node()}:{os.getpid()}"
-        key = (task.keys(ctx) or [("", "")])[0][1]
+        key = (task.keys(opened) or [("", "")])[0][1]
         return TaskFinished(task=task_id, key=key, in_store=in_store, seconds=seconds, worker=worker)
     except RegunError as error:
         bug = error.__cause__ is not None  # in a user's code, which only its traceback finds
