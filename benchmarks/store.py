@@ -15,7 +15,7 @@ import torch
 
 from regun.artifacts import Contents, Store
 
-SHARES = {"model": 0.1, "signals": 0.6, "evaluation": 0.2, "score": 0.1}
+SHARES = {"model": 0.1, "predictions": 0.6, "evaluation": 0.2, "score": 0.1}
 """As in a study: a model has signals on five splits, every unlearned one an evaluation."""
 
 
@@ -24,7 +24,7 @@ def fill(store: Store, count: int) -> None:
     for kind, share in SHARES.items():
         for n in range(round(share * count)):
             inputs = {"n": n, "data": "0" * 64, "recipe": {f"setting_{k}": k for k in range(20)}, "seed": n % 3}
-            tensors = {"signals": {"log_probs": torch.zeros(10)}} if kind in ("model", "signals") else {}
+            tensors = {"predictions": {"log_probs": torch.zeros(10)}} if kind in ("model", "predictions") else {}
             info = {"role": "base", "data_name": "digits", "examples": 100}
             more = {"evaluation": {"numbers": numbers}} if kind == "evaluation" else {}
             store.make(kind, inputs, lambda _, t=tensors, i={**info, **more}: Contents(t, i))

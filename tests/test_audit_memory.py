@@ -71,11 +71,11 @@ def test_an_audit_without_memory_keeps_what_it_has_and_goes_on(
     assert shown.out == ""
     assert_names(shown.err, "memory", "resume")
     assert store.verify().problems == []
-    kept = {a.key for a in store.artifacts("signals")}
+    kept = {a.key for a in store.artifacts("predictions")}
     assert len(kept) >= left
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["numbers"]["forget_acc"]
-    assert kept <= {a.key for a in store.artifacts("signals")}
+    assert kept <= {a.key for a in store.artifacts("predictions")}
 
 
 # ------------------------------------------------------------------------------------- what models said lies in files
@@ -159,11 +159,11 @@ def test_the_store_keeps_and_gives_back_large_tensors_without_copies_in_memory(t
     store, large = Store(tmp_path / "store"), torch.rand(SIZE, CLASSES, dtype=torch.float64)
     both = {"one": large, "same again": large, "a part": large[1:3], "turned": large[:5].T}
     with little_memory():
-        kept = store.make("signals", {"n": 1}, lambda _: Contents({"signals": both}, {}))
-        found = kept.tensors("signals")
+        kept = store.make("predictions", {"n": 1}, lambda _: Contents({"predictions": both}, {}))
+        found = kept.tensors("predictions")
     assert all(torch.equal(found[name], value) for name, value in both.items())
     found["one"][:] = 0.0
-    assert torch.equal(kept.tensors("signals")["one"], large), "who changes what they read changes no file"
+    assert torch.equal(kept.tensors("predictions")["one"], large), "who changes what they read changes no file"
     assert store.verify().problems == []
 
 

@@ -308,7 +308,7 @@ def read_all(store: Store, kind: str) -> None:
 @pytest.mark.parametrize("kind", directory.KINDS)
 def test_every_kind_of_artifact_tells_a_flipped_bit(store: Store, kind: str) -> None:
     """Floors, evaluations, scores and searches have nothing but a manifest; signals and models have tensors too."""
-    tensors = {"signals": {"log_probs": torch.zeros(3)}} if kind in ("signals", "model") else {}
+    tensors = {"predictions": {"log_probs": torch.zeros(3)}} if kind in ("predictions", "model") else {}
     kept = store.make(kind, INPUTS, lambda _: Contents(tensors, {"numbers": [1.5, 2.25], "model": "abc"}))
     draw = random.Random(kind)
     for path in kept.path.iterdir():

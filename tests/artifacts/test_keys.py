@@ -28,7 +28,7 @@ from regun.training.recipes import RECIPES
 data = load_data(DataSpec("digits"), "digits")
 training = Training(data=data, trained_on=data.train.labels * 0, model=ModelSpec("cnn"), recipe=RECIPES["digits"], seed=0)
 methods = {name: get_method(name).describe(get_method(name).configure({})) for name in ("finetune", "regun", "ssd")}
-print(json.dumps({"train": training.inputs(torch.device("cpu")), "signals": code_digest("regun.predict"), **methods}))
+print(json.dumps({"train": training.inputs(torch.device("cpu")), "predictions": code_digest("regun.predict"), **methods}))
 """
 
 
@@ -77,7 +77,7 @@ def changed(package: Path, before: dict, file: str, old: str, new: str) -> set[s
         ),
         ("training/scratch.py", "functional.cross_entropy(", "2 * functional.cross_entropy(", {"train", "regun"}),
         ("models/small.py", "nn.ReLU(inplace=True)", "nn.ReLU(inplace=False)", {"train"}),
-        ("training/forward.py", "BATCH = 256", "BATCH = 128", {"signals", "regun", "ssd"}),
+        ("training/forward.py", "BATCH = 256", "BATCH = 128", {"predictions", "regun", "ssd"}),
     ],
 )
 def test_changed_code_changes_the_names_of_what_it_decides(

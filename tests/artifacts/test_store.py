@@ -85,7 +85,7 @@ def test_any_other_input_has_another_key(changed: dict) -> None:
 
 
 def test_kind_and_format_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {Store.key(kind, INPUTS) for kind in ("model", "signals", "evaluation")}
+    keys = {Store.key(kind, INPUTS) for kind in ("model", "predictions", "evaluation")}
     monkeypatch.setattr(directory, "FORMAT", 3)
     assert len(keys | {Store.key("model", INPUTS)}) == 4
 
@@ -122,7 +122,7 @@ def test_a_missing_artifact_and_a_missing_group_are_named(store: Store, artifact
 
 
 def test_finding_by_the_first_digits(store: Store) -> None:
-    keys = [store.make(kind, {"n": n}, made).key for n in range(10) for kind in ("model", "signals")]
+    keys = [store.make(kind, {"n": n}, made).key for n in range(10) for kind in ("model", "predictions")]
     for key in keys:
         assert store.find(key).key == key
     by_first = {key[0]: [k for k in keys if k[0] == key[0]] for key in keys}
@@ -133,8 +133,8 @@ def test_finding_by_the_first_digits(store: Store) -> None:
         store.find("xyz", "model")
     model = keys[0]
     assert store.find(model, "model").kind == "model"
-    with error(StoreError, "0", "signals"):
-        store.find(model, "signals")
+    with error(StoreError, "0", "predictions"):
+        store.find(model, "predictions")
 
 
 def test_artifacts_are_listed_oldest_first(store: Store) -> None:
@@ -271,9 +271,9 @@ def test_an_artifact_under_another_name_is_refused(store: Store, artifact: Artif
     (problem,) = store.verify().problems
     assert other in problem
     shutil.rmtree(store.path("model", other))
-    shutil.copytree(artifact.path, store.path("signals", artifact.key))
+    shutil.copytree(artifact.path, store.path("predictions", artifact.key))
     with error(StoreError, "manifest.json"):
-        store.load("signals", artifact.key)
+        store.load("predictions", artifact.key)
 
 
 def test_an_artifact_of_a_later_format_is_refused(

@@ -60,7 +60,7 @@ class Auditing:
             "inputs": _evaluation_inputs(self.data.train),
             "splits": self.splits.digest,
             "judged_by": judged_by(self.attacks, self.metrics, len(self.references), bool(len(self.splits.val))),
-            "signals": code_digest("regun.predict"),
+            "predictions": code_digest("regun.predict"),
             "seed": self.seed,
         }
 
@@ -187,12 +187,12 @@ def cached_predictions(
             return Contents({}, {**about, "not_finite": str(fault)})
         log_probs = predictions.log_probs.view()
         log_probs.flags.writeable = True  # torch warns about read-only arrays
-        return Contents({"signals": {"log_probs": torch.from_numpy(log_probs)}}, about)
+        return Contents({"predictions": {"log_probs": torch.from_numpy(log_probs)}}, about)
 
-    stored = store.make("signals", predictions_inputs(artifact, examples, indices), make)
+    stored = store.make("predictions", predictions_inputs(artifact, examples, indices), make)
     if "not_finite" in stored.info:
         raise NotFiniteError(stored.info["not_finite"])
-    return Predictions(stored.tensors("signals")["log_probs"].numpy(), examples.labels[indices], indices)
+    return Predictions(stored.tensors("predictions")["log_probs"].numpy(), examples.labels[indices], indices)
 
 
 def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices) -> dict[str, Any]:

@@ -127,15 +127,15 @@ def out_model_predictions(
         info = {"role": "out-of-sample", "examples": len(out.retain), "cost": vars(job.cost), "stopped": stopped}
         return Contents({"log_probs": tensors} if not stopped else {}, info)
 
-    kept = store.make("out_model", out.inputs(sets, device), make)
-    stopped, log_probs = kept.info["stopped"], {} if kept.info["stopped"] else kept.tensors("log_probs")
+    stored = store.make("out_model", out.inputs(sets, device), make)
+    stopped, log_probs = stored.info["stopped"], {} if stored.info["stopped"] else stored.tensors("log_probs")
     classes = out.examples.num_classes
     predictions = {
         name: predictions_from_true_log_prob(log_probs[name].numpy(), examples.labels_at(rows), classes, rows)
         for name, (examples, rows) in sets.items()
         if name in log_probs
     }
-    return OutPredictions(kept.key, predictions, Cost(**kept.info["cost"]), stopped)
+    return OutPredictions(stored.key, predictions, Cost(**stored.info["cost"]), stopped)
 
 
 def predictions_from_true_log_prob(

@@ -30,7 +30,7 @@ from regun.hashing import digest
 
 KINDS = (
     "model",
-    "signals",
+    "predictions",
     "floor",
     "evaluation",
     "relearned",

@@ -10,8 +10,8 @@ from regun.experiments.study.events import (
     EpochDone,
     Event,
     StepDone,
-    StudyEnded,
     StudyPlanned,
+    TaskEvent,
     TaskFailed,
     TaskFinished,
     TaskRestarted,
@@ -47,11 +47,10 @@ class StudyProgress:
                     self.bars.start()
             case TaskFinished() | TaskFailed():
                 self._end(event)
-            case StudyEnded():
-                pass
+            case TaskEvent() if self.live:
+                self._update(event.task, *_state(event))
             case _:
-                if self.live:
-                    self._update(event.task, *_state(event))
+                pass
 
     def close(self) -> None:
         """Stop the bars and give the terminal back."""
@@ -89,7 +88,7 @@ class StudyProgress:
         write_line(self.bars.console, f"[{len(self.ended)}/{len(self.plan.tasks)}] {text}")
 
 
-def _state(event: Event) -> tuple[float, str]:
+def _state(event: TaskEvent) -> tuple[float, str]:
     """Return how much of a task is done, and its state as text."""
     match event:
         case StepDone():

@@ -17,8 +17,8 @@ from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings
 from regun.experiments.study import Location, OpenStudy, Results, Study, builtin_names
-from regun.experiments.study.collect import closeup, collect, searches
-from regun.experiments.study.details import RowDetails
+from regun.experiments.study.collect import collect, request_details, searches
+from regun.experiments.study.details import RequestDetails
 from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess, Processes
 from regun.experiments.study.paper import paper_numbers
@@ -152,9 +152,9 @@ def selected_study(args: argparse.Namespace) -> Study:
 
 def open_context(args: argparse.Namespace, study: Study | None = None) -> OpenStudy:
     """Return the study (default: the selected one) with the data, store and device of the arguments."""
-    wanted, device = study or selected_study(args), read_device(args.device)
+    device = read_device(args.device)
     place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
-    return OpenStudy(wanted, place)
+    return OpenStudy(study or selected_study(args), place)
 
 
 def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
@@ -214,9 +214,9 @@ def write_all(opened: OpenStudy, results: Results, out: Path) -> list[Path]:
 
 def report_parts(
     opened: OpenStudy, results: Results, out: Path
-) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
+) -> tuple[list[RequestDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
     """Return what the report shows besides results: details, trade-offs (of a complete earlier sweep), searches."""
-    details = [rows for forget in opened.study.forget if (rows := closeup(opened, forget)) is not None]
+    details = [rows for forget in opened.study.forget if (rows := request_details(opened, forget)) is not None]
     tuned = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
     curves: list[TradeOff] = []
     if (out / SWEEP).is_file():

@@ -16,7 +16,9 @@ from regun.render.tables import csv_of
 
 def run(args: argparse.Namespace) -> int:
     """Sweep w and draw the figure."""
-    from regun.experiments.report.files import figure_files  # brings matplotlib, which bad arguments need not wait for
+    from regun.experiments.report.files import (
+        tradeoff_files,
+    )  # brings matplotlib, which bad arguments need not wait for
 
     study = selected_study(args)
     weights = _weights(args.w) if args.w else WEIGHTS
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     write(out / SWEEP, json.dumps({"weights": list(weights)}))
     results = collect(swept, summary.failed)
     curves = tradeoffs(results, study, weights)
-    files = figure_files(curves) | {"sweep.csv": csv_of(results.rows()).encode()}
+    files = tradeoff_files(curves) | {"sweep.csv": csv_of(results.rows()).encode()}
     paths = [write(out / name, content) for name, content in files.items()]
     if args.json:
         emit({"tradeoffs": [asdict(t) for t in curves], "files": [str(p) for p in paths], "failed": summary.failed})

@@ -76,7 +76,7 @@ def look() -> Generator[None]:
 
 @dataclass(frozen=True)
 class Series:
-    """How the curve or point of one method is told from the others: by colour, marker and dashes."""
+    """The colour, marker and dashes that distinguish one method from the others."""
 
     colour: str
     marker: str

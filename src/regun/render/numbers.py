@@ -68,8 +68,8 @@ def names(titles: Iterable[str], last: str = "and") -> str:
     >>> names(["A, large", "B"])
     '“A, large” and B'
     """
-    given = [f"“{title}”" if ", " in title else title for title in (" ".join(text.split()) for text in titles)]
-    return given[0] if len(given) == 1 else f"{', '.join(given[:-1])} {last} {given[-1]}" if given else ""
+    quoted = [f"“{title}”" if ", " in title else title for title in (" ".join(text.split()) for text in titles)]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}" if quoted else ""
 
 
 def many(count: int, one: str, several: str | None = None) -> str:

@@ -57,9 +57,9 @@ class Gallery:
         style = attributes.pop("style", "")
         if rule := _rule(style):
             attributes["class"] = self.style(rule)
-        given = "".join(f' {_plain(key)}="{escape(_short(key, value))}"' for key, value in attributes.items())
+        written = "".join(f' {_plain(key)}="{escape(_short(key, value))}"' for key, value in attributes.items())
         text = escape(element.text or "") if name in ("text", "tspan") else ""
-        return f"<{name}{given}>{text}{inner}</{name}>" if text or inner else f"<{name}{given}/>"
+        return f"<{name}{written}>{text}{inner}</{name}>" if text or inner else f"<{name}{written}/>"
 
 
 def _drawn(figure: Figure) -> ElementTree.Element:
@@ -89,20 +89,20 @@ def _rename(root: ElementTree.Element, prefix: str) -> None:
 def _rule(style: str) -> str:
     """A style without fonts (the page's are used), with the page's names for colours."""
     names = colour_names()
-    kept: list[str] = []
+    rules: list[str] = []
     for part in style.split(";"):
         key, _, value = (piece.strip() for piece in part.partition(":"))
         if key == "font":
-            kept.append(_size(value))
+            rules.append(_size(value))
         elif value and key not in _DEFAULTS:
-            kept.append(f"{key}:{f'var(--{names[value]})' if value in names else value}")
-    return ";".join(kept)
+            rules.append(f"{key}:{f'var(--{names[value]})' if value in names else value}")
+    return ";".join(rules)
 
 
 def _size(font: str) -> str:
     """The size in a `font` shorthand such as `10px 'DejaVu Sans', sans-serif`."""
-    found = re.search(r"[\d.]+px", font)
-    return f"font-size:{found.group()}" if found else ""
+    size = re.search(r"[\d.]+px", font)
+    return f"font-size:{size.group()}" if size else ""
 
 
 def _plain(key: str) -> str:
@@ -113,4 +113,4 @@ def _short(key: str, value: str) -> str:
     """Coordinates to a hundredth of a pixel."""
     if key not in ("d", "x", "y", "transform", "points", "width", "height"):
         return value
-    return " ".join(_NUMBER.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value).split())
+    return " ".join(_NUMBER.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), value).split())

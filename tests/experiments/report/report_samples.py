@@ -9,7 +9,7 @@ import numpy as np
 
 from regun.auditing import Estimate, Evaluation, Gap, Predictions, evaluate
 from regun.auditing.metrics import GAPS, gap
-from regun.experiments.study.details import RowDetails
+from regun.experiments.study.details import RequestDetails
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Row, Run, block_of, metrics_of, row_of
 from regun.experiments.study.tradeoff import TradeOff, TradeOffPoint
 
@@ -119,7 +119,7 @@ def signals(seed: int, sharpness: Mapping[str, float]) -> dict[str, Predictions]
 
 
 @cache
-def evaluated(methods: int = 3, titles: tuple[str, ...] = ()) -> tuple[Results, RowDetails]:
+def evaluated(methods: int = 3, titles: tuple[str, ...] = ()) -> tuple[Results, RequestDetails]:
     """A study of one request with real evaluations of made-up answers, and a diverged run."""
     retrain, *others = (signals(seed, {"retain": 4.0}) for seed in range(4))
     models = {"base": signals(10, {"retain": 4.0, "forget": 4.0})}
@@ -135,7 +135,7 @@ def evaluated(methods: int = 3, titles: tuple[str, ...] = ()) -> tuple[Results, 
     lost = run(None, diverged="the loss was not finite at step 3", epochs=({"number": 1, "loss": float("nan")},))
     rows.append(found("lost", lost))
     whole = results(block_of("0.1", "10 %", SIZES, rows), versions={"regun": "0"})
-    return whole, RowDetails("0.1", 0, {"retrain": retrain} | models, others)
+    return whole, RequestDetails("0.1", 0, {"retrain": retrain} | models, others)
 
 
 def relabelled(whole: Results, label: str, forget: str = "0.5") -> Results:

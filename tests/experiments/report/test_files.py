@@ -8,7 +8,7 @@ import pytest
 from regun import files
 from regun.cli.terminal import write
 from regun.errors import RegunError
-from regun.experiments.report.files import figure_files, safe_name, study_files
+from regun.experiments.report.files import safe_name, study_files, tradeoff_files
 from report_samples import evaluated, relabelled, tradeoff
 
 
@@ -27,7 +27,7 @@ def test_a_study_leaves_report_tables_rows_and_figures() -> None:
 def test_figures_of_several_requests_have_names_of_their_own() -> None:
     whole, _ = evaluated()
     assert len(relabelled(whole, "50 %").blocks) == 2
-    assert set(figure_files([tradeoff(), tradeoff(label="class 3/../x")])) == {
+    assert set(tradeoff_files([tradeoff(), tradeoff(label="class 3/../x")])) == {
         f"tradeoff-{label}{suffix}" for label in ("10", "class-3-x") for suffix in (".png", ".svg", ".pdf")
     }
     assert safe_name("../../etc/passwd") == "etc-passwd"

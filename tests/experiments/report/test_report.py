@@ -13,7 +13,7 @@ from jinja2 import UndefinedError
 from expect import assert_names
 from regun.experiments.report.page import build_report
 from regun.experiments.search.trials import SearchResult, Trial
-from regun.experiments.study.details import curves, risky
+from regun.experiments.study.details import risky, roc_curves
 from regun.experiments.study.results import Results, Row, block_of
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.render.template import clean, environment
@@ -189,7 +189,7 @@ def test_the_caption_of_a_trade_off_speaks_of_what_is_drawn() -> None:
 class TestCloseups:
     def test_curves_agree_with_the_audit(self) -> None:
         whole, close = evaluated()
-        for name, curve in curves(close).items():
+        for name, curve in roc_curves(close).items():
             (only,) = whole.blocks[0].row(name).runs
             assert only.evaluation is not None
             assert curve.auc == pytest.approx(only.evaluation.attacks["rmia"].auc.value)
@@ -209,7 +209,7 @@ class TestCloseups:
     def test_without_references_the_loss_serves(self) -> None:
         _, close = evaluated()
         alone = replace(close, references=())
-        assert len(curves(alone)) == len(close.signals)
+        assert len(roc_curves(alone)) == len(close.predictions)
         assert risky(alone, "base").rows[0].expected is None
 
 

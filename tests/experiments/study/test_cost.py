@@ -13,7 +13,7 @@ from regun.errors import StoreError
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.files import study_files
 from regun.experiments.study.collect import collect
-from regun.experiments.study.cost import cost_comparisons
+from regun.experiments.study.cost import cost_panels
 from regun.experiments.study.plan import labels_of_size, plan_study
 from regun.experiments.study.tasks import CrossFit, Unlearn
 
@@ -139,14 +139,14 @@ def test_costs_by_hand(finished) -> None:
 def test_the_figure_has_a_point_per_method_and_the_band(finished) -> None:
     _, opened = finished
     results = collect(opened)
-    first, second = cost_comparisons(results)
-    (panel,) = first.panels
-    block = results.blocks[0]
+    block, second = results.blocks
+    (panel,) = cost_panels(results, block)
+    assert cost_panels(results, second)
     assert [point.title for point in panel.methods] == ["Finetune", "Cross-fitted references"]
     assert [round(point.share) for point in panel.shortened] == [33, 67]
     assert panel.band == (0.0, block.floors["gap_rftp"].largest)
     assert panel.retrain.value == block.floors["gap_rftp"].mean
-    (axes,) = cost_figure(first).axes
+    (axes,) = cost_figure([panel]).axes
     labels = axes.get_legend_handles_labels()[1]
     assert [text.split(" (")[0] for text in labels] == [
         *("noise floor", "Base", "Retraining cut short", "Retrain", "Finetune", "Cross-fitted references")

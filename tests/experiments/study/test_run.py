@@ -12,7 +12,7 @@ from mini import MINI, evaluations, run, study
 from regun.cli.study import write_all
 from regun.errors import RegunError
 from regun.experiments.study import open_study, run_study, study_results
-from regun.experiments.study.collect import closeup, collect, example_rows
+from regun.experiments.study.collect import collect, example_rows, request_details
 from regun.experiments.study.context import Location
 from regun.experiments.study.executors import ATTEMPTS, Processes
 from regun.experiments.study.opened import OpenStudy
@@ -84,8 +84,8 @@ def test_results_hold_every_row_and_its_lineage(finished) -> None:
     assert block.row("base").runs[0].evaluation.retrain["test_acc"] == retrain.values()["test_acc"]
     assert block.sizes == {"retain": 288, "forget": 36, "heldout": 40, "val": 36, "test": 100}
     assert block.row("regun").runs[0].settings["epochs"] == 2
-    close = closeup(opened, "0.1")
-    assert set(close.signals) == {"retrain", "base", "regun", "finetune", "ssd"}
+    close = request_details(opened, "0.1")
+    assert set(close.predictions) == {"retrain", "base", "regun", "finetune", "ssd"}
     assert len(close.references) == 2
 
 
@@ -95,7 +95,7 @@ def test_unfinished_studies_give_what_there_is(finished) -> None:
     results = collect(more)
     assert any("SCRUB" in text and "not made yet" in text for text in results.missing)
     assert [len(entry.runs) for entry in results.blocks[0].rows] == [1, 1, 1, 1, 1, 0]
-    assert closeup(OpenStudy(study(seeds=(5,)), Location(str(store))), "0.1") is None
+    assert request_details(OpenStudy(study(seeds=(5,)), Location(str(store))), "0.1") is None
 
 
 def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_answers_that_are_not_finite_are_a_row_and_are_asked_for_once(tmp_path: 
     (lost,) = results.blocks[0].row("explode.py").runs
     assert lost.evaluation is None
     assert lost.diverged
-    assert "explode.py" not in closeup(opened, "0.1").signals
+    assert "explode.py" not in request_details(opened, "0.1").predictions
     page = write_all(opened, results, tmp_path / "out")[0].read_text()
     assert "diverged" in page
     assert not run(found, tmp_path / "store")[1].made

@@ -8,7 +8,7 @@ import pytest
 import mini
 from regun.cli import main
 from regun.cli.study import write_all
-from regun.experiments.study.collect import closeup, collect
+from regun.experiments.study.collect import collect, request_details
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.plan import labels_of_size, plan_study
 from regun.experiments.study.summary import unmarked
@@ -52,7 +52,7 @@ def test_its_numbers_are_columns_with_a_noise_floor(opened: OpenStudy) -> None:
 
 
 def test_the_first_point_is_what_the_audit_saw(opened: OpenStudy) -> None:
-    curves = closeup(opened, "0.1").relearning.curves
+    curves = request_details(opened, "0.1").relearning.curves
     block = collect(opened).blocks[0]
     for name, curve in curves.items():
         cells = block.row(name).cells

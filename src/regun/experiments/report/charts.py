@@ -179,9 +179,9 @@ def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> 
     with look():
         figure, axes = _panel((190, 138), left=42, bottom=37)
         for number, (epochs, losses) in enumerate(runs):
-            kept = [(e, loss) for e, loss in zip(epochs, losses, strict=True) if math.isfinite(loss)]
-            x, y = [e for e, _ in kept], [loss for _, loss in kept]
-            marker = "o" if len(kept) < 3 else ""
+            points = [(e, loss) for e, loss in zip(epochs, losses, strict=True) if math.isfinite(loss)]
+            x, y = [e for e, _ in points], [loss for _, loss in points]
+            marker = "o" if len(points) < 3 else ""
             alpha = 1.0 if number == 0 else 0.45
             axes.plot(x, y, color=ACCENT, lw=1.5, alpha=alpha, marker=marker, markersize=4)
         axes.set_xlabel("epoch", labelpad=3)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from regun.experiments.study.cost import CostComparison, CostPanel, CostPoint
+from regun.experiments.study.cost import CostPanel, CostPoint
 from regun.render.figure_style import INK, MUTED, NOISE, UNIT, label_of, look, series
 from regun.render.numbers import shortened
 
@@ -16,12 +16,11 @@ LEAST = 0.01
 """Cheaper methods are drawn at this share of a retraining, in percent."""
 
 
-def cost_figure(comparison: CostComparison) -> Figure:
+def cost_figure(panels: Sequence[CostPanel]) -> Figure:
     """Draw every method at its cost per request, retraining cut short as a curve, the noise floor as a band.
 
     The first panel shows the gap to Retrain; a second one, where relearning was run, forget accuracy after relearning.
     """
-    panels = comparison.panels
     titles = list(dict.fromkeys(point.title for panel in panels for point in panel.methods))
     styles = {title: series(number) for number, title in enumerate(titles)}
     with look():

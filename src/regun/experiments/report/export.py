@@ -98,10 +98,10 @@ def _json_cell(block: Block, row: Row, name: str) -> dict[str, Any]:
 
 def _json_run(run: Run) -> dict[str, Any]:
     """The run without its evaluation, whose numbers stand in the cells."""
-    found, kept = run.evaluation, asdict(replace(run, evaluation=None))
-    del kept["evaluation"]
-    judged = {"verdict": found.verdict, "flags": found.flags} if found else {"verdict": None, "flags": ()}
-    return kept | judged | {"judged": found is not None}
+    evaluation, values = run.evaluation, asdict(replace(run, evaluation=None))
+    del values["evaluation"]
+    verdict, flags = (evaluation.verdict, evaluation.flags) if evaluation else (None, ())
+    return values | {"verdict": verdict, "flags": flags, "judged": evaluation is not None}
 
 
 def _plain(value: Any) -> Any:

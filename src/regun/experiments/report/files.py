@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+from matplotlib.figure import Figure
+
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.formats import render
 from regun.experiments.report.page import build_report
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.search.trials import SearchResult
-from regun.experiments.study.cost import cost_comparisons
-from regun.experiments.study.details import RowDetails
+from regun.experiments.study.cost import cost_panels
+from regun.experiments.study.details import RequestDetails
 from regun.experiments.study.results import Results
 from regun.experiments.study.tradeoff import TradeOff
 from regun.render.figure_style import figure_bytes
@@ -20,36 +22,31 @@ FIGURES = (".png", ".svg", ".pdf")
 
 def study_files(
     results: Results,
-    closeups: Sequence[RowDetails],
+    details: Sequence[RequestDetails],
     tradeoffs: Sequence[TradeOff],
     searches: Sequence[tuple[str, Mapping[str, SearchResult]]],
 ) -> dict[str, bytes]:
-    """Everything a study shows, the report first."""
-    texts = {"report.html": build_report(results, closeups, tradeoffs, searches)}
+    """Return names and contents of everything a study shows, the report first."""
+    texts = {"report.html": build_report(results, details, tradeoffs, searches)}
     texts |= {name: render(results, format, wide=True) for format, name in TABLES.items()}
     texts["rows.csv"] = csv_of(results.rows())
-    return {name: text.encode() for name, text in texts.items()} | figure_files(tradeoffs) | cost_figure_files(results)
+    panels = {block.label: panels for block in results.blocks if (panels := cost_panels(results, block))}
+    costs = figure_files("cost", {label: cost_figure(parts) for label, parts in panels.items()})
+    return {name: text.encode() for name, text in texts.items()} | tradeoff_files(tradeoffs) | costs
 
 
-def figure_files(tradeoffs: Sequence[TradeOff]) -> dict[str, bytes]:
-    """The trade-off figure of every forget request, in every format."""
-    files: dict[str, bytes] = {}
-    for found in tradeoffs:
-        stem = "tradeoff" if len(tradeoffs) == 1 else f"tradeoff-{safe_name(found.label)}"
-        figure = tradeoff_figure(found)
-        files |= {f"{stem}{suffix}": figure_bytes(figure, suffix) for suffix in FIGURES}
-    return files
+def tradeoff_files(tradeoffs: Sequence[TradeOff]) -> dict[str, bytes]:
+    """Return the trade-off figure of every forget request, in every format."""
+    return figure_files("tradeoff", {one.label: tradeoff_figure(one) for one in tradeoffs})
 
 
-def cost_figure_files(results: Results) -> dict[str, bytes]:
-    """The cost figure of every forget request, in every format."""
-    files: dict[str, bytes] = {}
-    found = cost_comparisons(results)
-    for one in found:
-        stem = "cost" if len(found) == 1 else f"cost-{safe_name(one.label)}"
-        figure = cost_figure(one)
-        files |= {f"{stem}{suffix}": figure_bytes(figure, suffix) for suffix in FIGURES}
-    return files
+def figure_files(kind: str, figures: Mapping[str, Figure]) -> dict[str, bytes]:
+    """Return figures by the label of their request, in every format; one alone needs no label in its name."""
+    return {
+        (kind if len(figures) == 1 else f"{kind}-{safe_name(label)}") + suffix: figure_bytes(figure, suffix)
+        for label, figure in figures.items()
+        for suffix in FIGURES
+    }
 
 
 def safe_name(label: str) -> str:

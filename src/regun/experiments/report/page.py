@@ -25,7 +25,7 @@ from regun.experiments.report.table import (
     unfinished,
 )
 from regun.experiments.search.trials import SearchResult
-from regun.experiments.study.details import RowDetails, attack_of, risky
+from regun.experiments.study.details import RequestDetails, risky
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row
 from regun.experiments.study.summary import attack_label, claims
 from regun.experiments.study.tradeoff import TradeOff
@@ -59,7 +59,7 @@ _RETAINED = tuple(number_name("retain", "auc", split) for split in UNSEEN)
 
 def build_report(
     results: Results,
-    details: Sequence[RowDetails] = (),
+    details: Sequence[RequestDetails] = (),
     tradeoffs: Sequence[TradeOff] = (),
     searches: Sequence[tuple[str, Mapping[str, SearchResult]]] = (),
 ) -> str:
@@ -79,10 +79,10 @@ def build_report(
     explained = [metric for metric in (*results.metrics.values(), *EXPLAINED) if metric.name in shown]
     also = [metric for metric in results.metrics.values() if metric.name not in shown]
     views = [
-        searches_view(found, gallery, title=f"Search of settings, {request}", link=f"search-{k + 1}")
-        for k, (request, found) in enumerate(searches)
+        searches_view(by_method, gallery, title=f"Search of settings, {request}", link=f"search-{k + 1}")
+        for k, (request, by_method) in enumerate(searches)
     ]
-    others = [(found, panels.tradeoff(found, gallery)) for found in tradeoffs if found.forget not in known]
+    others = [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget not in known]
     return render(
         "report.html",
         PACKAGE,
@@ -106,16 +106,16 @@ def build_report(
 
 
 def _request(
-    results: Results, block: Block, details: Sequence[RowDetails], tradeoffs: Sequence[TradeOff], gallery: Gallery
+    results: Results, block: Block, details: Sequence[RequestDetails], tradeoffs: Sequence[TradeOff], gallery: Gallery
 ) -> dict[str, Any]:
     """Tables and figures of one forget request."""
-    close = next((one for one in details if one.forget == block.forget and one.signals), None)
+    close = next((one for one in details if one.forget == block.forget and one.predictions), None)
     request: dict[str, Any] = {
         "block": block,
         "main": _table(results, block, _columns(results, block)),
         "every": _table(results, block, list(block.rankings)),
         "gaps": panels.gaps(results, block, gallery),
-        "tradeoffs": [(found, panels.tradeoff(found, gallery)) for found in tradeoffs if found.forget == block.forget],
+        "tradeoffs": [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget == block.forget],
         "costs": panels.costs(results, block, gallery),
         "details": close,
         "learning": panels.learning(block, gallery),
@@ -126,8 +126,8 @@ def _request(
             "relearning": panels.relearning(block, close, gallery),
             "confidence": panels.confidence(block, close, gallery),
             "roc": panels.roc(block, close, gallery),
-            "attack": attack_label(attack_of(close)),
-            "risks": [(row.title, risky(close, row.name)) for row in block.rows if row.name in close.signals],
+            "attack": attack_label(close.attack),
+            "risks": [(row.title, risky(close, row.name)) for row in block.rows if row.name in close.predictions],
         }
     return request
 
@@ -162,7 +162,7 @@ def _columns(results: Results, block: Block) -> list[str]:
 def _stays(block: Block) -> Iterator[tuple[Row, Estimate, Estimate, tuple[Exposed, ...]]]:
     """Retained examples in the first run of every method: AUC before and after unlearning, and the most exposed."""
     for row in block.methods:
-        found = next((run.evaluation for run in row.runs if run.evaluation is not None), None)
-        name = next((name for name in _RETAINED if found is not None and name in found.before), None)
-        if found is not None and name is not None:
-            yield row, found.before[name], found.numbers[name], tuple(found.exposed[:5])
+        first = next((run.evaluation for run in row.runs if run.evaluation is not None), None)
+        name = next((name for name in _RETAINED if first is not None and name in first.before), None)
+        if first is not None and name is not None:
+            yield row, first.before[name], first.numbers[name], tuple(first.exposed[:5])

@@ -8,17 +8,16 @@ from markupsafe import Markup
 from regun.experiments.report import charts
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
-from regun.experiments.study.cost import cost_comparisons
+from regun.experiments.study.cost import cost_panels
 from regun.experiments.study.details import (
-    RowDetails,
-    against,
+    RequestDetails,
     common_limits,
-    curves,
     histogram,
     learning_curves,
-    logits,
     median_confidence,
     relearn_arrays,
+    roc_curves,
+    true_logits,
 )
 from regun.experiments.study.results import Block, Results, Row
 from regun.experiments.study.tradeoff import TradeOff
@@ -57,24 +56,24 @@ def gaps(results: Results, block: Block, gallery: Gallery) -> Markup | None:
     return gallery.embed(figure, f"{name} of {many(len(rows), 'model')}: {values}")
 
 
-def tradeoff(found: TradeOff, gallery: Gallery) -> Markup:
+def tradeoff(sweep: TradeOff, gallery: Gallery) -> Markup:
     """Draw utility against forgetting over w."""
-    swept = f"{many(len(found.curves), 'method')} over w, {many(len(found.fixed), 'fixed method')}"
-    label = f"Test accuracy against RMIA AUC, forget {found.label}: {swept}, Base and Retrain"
-    return gallery.embed(tradeoff_figure(found), label)
+    swept = f"{many(len(sweep.curves), 'method')} over w, {many(len(sweep.fixed), 'fixed method')}"
+    label = f"Test accuracy against RMIA AUC, forget {sweep.label}: {swept}, Base and Retrain"
+    return gallery.embed(tradeoff_figure(sweep), label)
 
 
 def costs(results: Results, block: Block, gallery: Gallery) -> Markup | None:
     """Draw the gap to Retrain against the cost per request."""
-    found = next((one for one in cost_comparisons(results) if one.forget == block.forget), None)
-    if found is None:
+    parts = cost_panels(results, block)
+    if not parts:
         return None
-    points = ", ".join(f"{p.title} {fixed(p.value)} at {p.share:.3g} %" for p in found.panels[0].methods)
-    label = f"{found.panels[0].label} against the cost per request in percent of retraining: {points}"
-    return gallery.embed(cost_figure(found), label)
+    points = ", ".join(f"{p.title} {fixed(p.value)} at {p.share:.3g} %" for p in parts[0].methods)
+    label = f"{parts[0].label} against the cost per request in percent of retraining: {points}"
+    return gallery.embed(cost_figure(parts), label)
 
 
-def relearning(block: Block, details: RowDetails, gallery: Gallery) -> dict[str, Any] | None:
+def relearning(block: Block, details: RequestDetails, gallery: Gallery) -> dict[str, Any] | None:
     """Draw forget accuracy and attack AUC over the steps of every method, next to Retrain and the references."""
     if details.relearning is None:
         return None
@@ -98,15 +97,14 @@ def relearning(block: Block, details: RowDetails, gallery: Gallery) -> dict[str,
     }
 
 
-def roc(block: Block, details: RowDetails, gallery: Gallery) -> dict[str, Any]:
+def roc(block: Block, details: RequestDetails, gallery: Gallery) -> dict[str, Any]:
     """Draw the ROC curve of every method next to Retrain and Base."""
-    found = curves(details)
-    split = against(details) or "test"
-    size = len(next(iter(details.signals.values()))[split])
-    anchors = {row.kind: found[row.name] for row in block.rows if row.kind != "method" and row.name in found}
+    curves, split = roc_curves(details), details.unseen or "test"
+    size = len(next(iter(details.predictions.values()))[split])
+    anchors = {row.kind: curves[row.name] for row in block.rows if row.kind != "method" and row.name in curves}
 
     def panel(row: Row) -> Panel:
-        curve = found[row.name]
+        curve = curves[row.name]
         shown = {role: (one.fpr, one.tpr) for role, one in (anchors | {"method": curve}).items()}
         label = f"ROC curve of {row.title}: AUC {fixed(curve.auc)} %, TPR {fixed(curve.tpr1)} % at 1 % FPR"
         return Panel(row.title, f"AUC {fixed(curve.auc, 1)} %", gallery.embed(charts.roc_figure(shown, size), label))
@@ -114,23 +112,23 @@ def roc(block: Block, details: RowDetails, gallery: Gallery) -> dict[str, Any]:
     return {
         "split": SPLITS[split],
         "key": _key(gallery, "method", "retrain", "base", "guessing"),
-        "panels": [panel(row) for row in block.methods if row.name in found],
+        "panels": [panel(row) for row in block.methods if row.name in curves],
     }
 
 
-def confidence(block: Block, details: RowDetails, gallery: Gallery) -> dict[str, Any]:
+def confidence(block: Block, details: RequestDetails, gallery: Gallery) -> dict[str, Any]:
     """Draw histograms of the confidence in the true label for Base, Retrain and every method."""
-    rows = [row for row in block.rows if row.name in details.signals]
-    groups = {row.name: logits(details.signals[row.name]) for row in rows}
+    rows = [row for row in block.rows if row.name in details.predictions]
+    groups = {row.name: true_logits(details.predictions[row.name]) for row in rows}
     limits = common_limits(list(groups.values()))
     shares = {name: {split: histogram(v, limits) for split, v in group.items()} for name, group in groups.items()}
     top = max(float(values.max()) for group in shares.values() for values in group.values())
 
     def panel(row: Row) -> Panel:
         medians = {split: _percent(median_confidence(values)) for split, values in groups[row.name].items()}
-        told = ", ".join(f"{value} on {SPLITS[split]} examples" for split, value in medians.items())
+        texts = ", ".join(f"{value} on {SPLITS[split]} examples" for split, value in medians.items())
         figure = charts.histogram_figure(shares[row.name], limits, top)
-        svg = gallery.embed(figure, f"True-label confidence of {row.title}: median {told}")
+        svg = gallery.embed(figure, f"True-label confidence of {row.title}: median {texts}")
         return Panel(row.title, f"median {medians['forget']}", svg)
 
     styles = {SPLITS[name]: style for name, style in charts.SPLITS.items()}

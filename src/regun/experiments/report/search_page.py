@@ -22,38 +22,40 @@ OTHER = COLOURS[1]
 HEAD = ("method", "default", "best", "trials", "settings", "")
 
 
-def tuning_files(found: Mapping[str, SearchResult], request: str, about: str) -> dict[str, bytes]:
+def tuning_files(results: Mapping[str, SearchResult], request: str, about: str) -> dict[str, bytes]:
     """Return names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
-    remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in found.items()}
-    block = format_settings({request: {name: tuned.settings for name, tuned in found.items()}}, remarks)
+    remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in results.items()}
+    block = format_settings({request: {name: tuned.settings for name, tuned in results.items()}}, remarks)
     texts = {
         "tuned.toml": block,
-        "trials.csv": trials_csv(found),
-        "trials.json": json.dumps({name: tuned.to_json() for name, tuned in found.items()}, indent=1, allow_nan=False),
-        "report.html": page(found, about, block),
+        "trials.csv": trials_csv(results),
+        "trials.json": json.dumps(
+            {name: tuned.to_json() for name, tuned in results.items()}, indent=1, allow_nan=False
+        ),
+        "report.html": page(results, about, block),
     }
-    figures = {f"{name}.svg": figure_bytes(draw(found), ".svg") for name, draw in FIGURES.items()}
+    figures = {f"{name}.svg": figure_bytes(draw(results), ".svg") for name, draw in FIGURES.items()}
     return {name: text.encode() for name, text in texts.items()} | figures
 
 
-def page(found: Mapping[str, SearchResult], about: str, block: str) -> str:
+def page(results: Mapping[str, SearchResult], about: str, block: str) -> str:
     """Return the page of a search: a table, three figures, and the text of the settings file."""
     gallery = Gallery()
-    view = searches_view(found, gallery)
+    view = searches_view(results, gallery)
     return render("tuning.html", PACKAGE, figures=gallery.css(), about=about, view=view, block=block)
 
 
 def searches_view(
-    found: Mapping[str, SearchResult], gallery: Gallery, *, title: str = "Search", link: str = "search"
+    results: Mapping[str, SearchResult], gallery: Gallery, *, title: str = "Search", link: str = "search"
 ) -> dict[str, Any]:
     """Return what the template `_searches.html` shows of searches with one objective."""
-    objective = next(iter(found.values())).objective
-    figures = {name: gallery.embed(draw(found), f"{title}: {name}") for name, draw in FIGURES.items()}
-    rows = {"head": HEAD, "rows": summary_rows(found)}
+    objective = next(iter(results.values())).objective
+    figures = {name: gallery.embed(draw(results), f"{title}: {name}") for name, draw in FIGURES.items()}
+    rows = {"head": HEAD, "rows": summary_rows(results)}
     return {"link": link, "title": title, "objective": OBJECTIVES[objective], **rows, "figures": figures}
 
 
-def summary_rows(found: Mapping[str, SearchResult]) -> list[list[str]]:
+def summary_rows(results: Mapping[str, SearchResult]) -> list[list[str]]:
     """Return one row per method: score of the default, best score, trials, best settings, a remark."""
     return [
         [
@@ -64,14 +66,14 @@ def summary_rows(found: Mapping[str, SearchResult]) -> list[list[str]]:
             settings_text(tuned.settings) or "-",
             tuned.note or ("the default is kept" if tuned.best.number == 0 else ""),
         ]
-        for name, tuned in found.items()
+        for name, tuned in results.items()
     ]
 
 
-def trials_csv(found: Mapping[str, SearchResult]) -> str:
+def trials_csv(results: Mapping[str, SearchResult]) -> str:
     """Return all trials of several methods as one table; settings and parts that a method lacks stay empty."""
     plain = ("score", "forgetting", "utility", "diverged", "model", "steps", "seconds")
-    trials = [(name, trial) for name, tuned in found.items() for trial in tuned.trials]
+    trials = [(name, trial) for name, tuned in results.items() for trial in tuned.trials]
     return csv_of(
         [
             {"method": name, "trial": t.number, **t.values, **{key: getattr(t, key) for key in plain}, **t.parts}
@@ -80,7 +82,7 @@ def trials_csv(found: Mapping[str, SearchResult]) -> str:
     )
 
 
-def history(found: Mapping[str, SearchResult]) -> Figure:
+def history(results: Mapping[str, SearchResult]) -> Figure:
     """Draw the score of every trial and the best so far, one panel per method."""
 
     def draw(axes: Axes, tuned: SearchResult) -> None:
@@ -93,10 +95,10 @@ def history(found: Mapping[str, SearchResult]) -> Figure:
         axes.set_ylim(0, 1.1 * max(*finite, 1.0))
         axes.set_xlabel("trial")
 
-    return _panels(found, draw, "score (good: 0)")
+    return _panels(results, draw, "score (good: 0)")
 
 
-def importance_bars(found: Mapping[str, SearchResult]) -> Figure:
+def importance_bars(results: Mapping[str, SearchResult]) -> Figure:
     """Draw how much of the score's variation each setting explains, one panel per method."""
     from regun.experiments.search.tpe import importance  # an extra: Optuna
 
@@ -108,21 +110,21 @@ def importance_bars(found: Mapping[str, SearchResult]) -> Figure:
         if not shares:
             axes.set_yticks([])
 
-    return _panels(found, draw, "")
+    return _panels(results, draw, "")
 
 
-def front(found: Mapping[str, SearchResult]) -> Figure:
+def front(results: Mapping[str, SearchResult]) -> Figure:
     """Draw forgetting against utility, both best when small; the line joins the Pareto front."""
 
     def draw(axes: Axes, tuned: SearchResult) -> None:
-        kept = [t for t in tuned.trials if not t.diverged] or list(tuned.trials)
-        axes.scatter([t.utility for t in kept], [t.forgetting for t in kept], s=14, color=MUTED)
+        shown = [t for t in tuned.trials if not t.diverged] or list(tuned.trials)
+        axes.scatter([t.utility for t in shown], [t.forgetting for t in shown], s=14, color=MUTED)
         line = [t for t in tuned.front if not t.diverged]
         axes.plot([t.utility for t in line], [t.forgetting for t in line], "o-", ms=4, color=ACCENT)
         axes.plot(tuned.best.utility, tuned.best.forgetting, "*", ms=12, color=OTHER)
         axes.set_xlabel("utility lost")
 
-    return _panels(found, draw, "not forgotten")
+    return _panels(results, draw, "not forgotten")
 
 
 FIGURES: dict[str, Callable[[Mapping[str, SearchResult]], Figure]] = {
@@ -132,19 +134,19 @@ FIGURES: dict[str, Callable[[Mapping[str, SearchResult]], Figure]] = {
 }
 
 
-def _panels(found: Mapping[str, SearchResult], draw: Callable[[Axes, SearchResult], None], ylabel: str) -> Figure:
-    columns = min(4, len(found))
-    rows = math.ceil(len(found) / columns)
+def _panels(results: Mapping[str, SearchResult], draw: Callable[[Axes, SearchResult], None], ylabel: str) -> Figure:
+    columns = min(4, len(results))
+    rows = math.ceil(len(results) / columns)
     with look():
         figure = Figure(figsize=(210 * columns * UNIT, 180 * rows * UNIT), layout="constrained")
         grid: Any = figure.subplots(rows, columns, squeeze=False)
-        for place, (name, tuned) in enumerate(found.items()):
+        for place, (name, tuned) in enumerate(results.items()):
             axes: Axes = grid[place // columns][place % columns]
             draw(axes, tuned)
             axes.set_title(label_of(name), loc="left")
             if place % columns == 0:
                 axes.set_ylabel(ylabel)
-        for place in range(len(found), rows * columns):
+        for place in range(len(results), rows * columns):
             grid[place // columns][place % columns].set_axis_off()
     return figure
 

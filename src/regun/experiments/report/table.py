@@ -139,8 +139,8 @@ def verdict_text(counts: Mapping[Verdict, int]) -> str:
     >>> verdict_text({"passed": 2, "failed": 1}), verdict_text({"passed": 0, "failed": 1})
     ('2 passed, 1 failed', 'failed')
     """
-    given = {name: n for name, n in counts.items() if n}
-    return ", ".join(given if sum(given.values()) == 1 else [f"{n} {name}" for name, n in given.items()])
+    positive = {name: n for name, n in counts.items() if n}
+    return ", ".join(positive if sum(positive.values()) == 1 else [f"{n} {name}" for name, n in positive.items()])
 
 
 def cost_text(value: float, what: str) -> str:
@@ -156,9 +156,9 @@ def _rows(results: Results, blocks: Sequence[Block], columns: Sequence[str]) -> 
     if not any(titles[name].kind == "retrain" for name in names):
         yield from floor
     for name in names:
-        found = [(block, next((row for row in block.rows if row.name == name), None)) for block in blocks]
-        cells = tuple(_cell(results, block, row, column) for block, row in found for column in columns)
-        diverged = any(row.diverged for _, row in found if row)
+        rows = [(block, next((row for row in block.rows if row.name == name), None)) for block in blocks]
+        cells = tuple(_cell(results, block, row, column) for block, row in rows for column in columns)
+        diverged = any(row.diverged for _, row in rows if row)
         yield TableRow(name, titles[name].kind, titles[name].title, cells, diverged)
         printed = [results.printed(block.forget, name, column) for block in blocks for column in columns]
         if any(printed):

@@ -106,8 +106,8 @@ def search_job(
     best: list[tuple[float, Outcome]] = []  # one alone: models are large
 
     def attempt(number: int, values: Values) -> Trial:
-        own = replace(job, model=private_copy(job.model, device), splits=visible, cost=Cost())
-        outcome = unlearn_job(own, method, replace(start, **values), keep=keep, criterion=criterion)
+        trial_job = replace(job, model=private_copy(job.model, device), splits=visible, cost=Cost())
+        outcome = unlearn_job(trial_job, method, replace(start, **values), keep=keep, criterion=criterion)
         scored = scorer.score(predicting(outcome.model), outcome.diverged)
         if not best or scored.score < best[0][0]:  # the earliest among equals, as in SearchResult.best
             best[:] = [(scored.score, outcome)]
@@ -115,4 +115,4 @@ def search_job(
         return Trial(number=number, values=values, **asdict(scored), steps=cost.steps, seconds=cost.seconds)
 
     done = run_trials(Proposer(space=space, seed=job.seed), trials, attempt)
-    return replace(best[0][1], trials=[trial.to_json() for trial in done])
+    return replace(best[0][1], trials=[asdict(trial) for trial in done])

@@ -6,7 +6,6 @@ reference  (|AUC - 50| beyond its interval) + (KS distance beyond its critical v
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,25 +15,12 @@ from regun.auditing.metrics import GAPS, correct
 from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast
 from regun.errors import AuditError, SettingsError, unknown
+from regun.experiments.search.trials import TrialScore
 
 OBJECTIVES = {
     "gap": "Gap RFVP, the distance to Retrain on validation; needs the retrained model and the references",
     "reference": "forgotten examples look like unseen ones, at the least loss of accuracy; needs no retrained model",
 }
-
-
-@dataclass(frozen=True)
-class TrialScore:
-    """A score, its forgetting and utility sides (all to minimise) and its parts, in points.
-
-    `diverged` is the reason if there was nothing to score.
-    """
-
-    score: float
-    forgetting: float
-    utility: float
-    parts: Mapping[str, float]
-    diverged: str | None = None
 
 
 def check_objective(name: str) -> None:
@@ -45,8 +31,8 @@ def check_objective(name: str) -> None:
 
 def worst(objective: str, diverged: str) -> TrialScore:
     """Return the highest possible score, which a diverged run gets."""
-    highest = {"gap": (100.0, 100.0, 100.0), "reference": (350.0, 150.0, 200.0)}[objective]
-    return TrialScore(*highest, {}, diverged)
+    score, forgetting, utility = {"gap": (100.0, 100.0, 100.0), "reference": (350.0, 150.0, 200.0)}[objective]
+    return TrialScore(score=score, forgetting=forgetting, utility=utility, diverged=diverged)
 
 
 def gap_score(
@@ -59,7 +45,7 @@ def gap_score(
     terms = {name: evaluation.gaps[name].value for name in GAPS["gap_rfvp"]}
     forgetting = (terms["forget_acc"] + terms["rmia_auc_val"]) / 2
     utility = (terms["retain_acc"] + terms["val_acc"]) / 2
-    return TrialScore((forgetting + utility) / 2, forgetting, utility, terms)
+    return TrialScore(score=(forgetting + utility) / 2, forgetting=forgetting, utility=utility, parts=terms)
 
 
 def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Predictions]) -> TrialScore:
@@ -81,7 +67,7 @@ def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Pred
         **lost,
     }
     forgetting, utility = parts["auc_beyond"] + parts["ks_beyond"], sum(lost.values())
-    return TrialScore(forgetting + utility, forgetting, utility, parts)
+    return TrialScore(score=forgetting + utility, forgetting=forgetting, utility=utility, parts=parts)
 
 
 def beyond(value: float, low: float | None, high: float | None, target: float = 50.0) -> float:

@@ -14,7 +14,8 @@ import numpy as np
 
 from regun.auditing.predictions import Predictions
 from regun.errors import NotFiniteError, SplitError
-from regun.experiments.search.objectives import TrialScore, gap_score, reference_score, worst
+from regun.experiments.search.objectives import gap_score, reference_score, worst
+from regun.experiments.search.trials import TrialScore
 from regun.hashing import digest
 from regun.methods import Method
 from regun.rng import derive
@@ -71,8 +72,8 @@ def visible_splits(method: Method, objective: str, splits: Splits, labels: Indic
 
     A method of this package declares whether it uses them; a user's method need not.
     """
-    looks = method.needs.uses_heldout or method.source is not None
-    return set_aside(splits, labels)[0] if objective == "reference" and looks else splits
+    may_train_on_heldout = method.needs.uses_heldout or method.source is not None
+    return set_aside(splits, labels)[0] if objective == "reference" and may_train_on_heldout else splits
 
 
 def set_aside(splits: Splits, labels: Indices) -> tuple[Splits, Indices]:

@@ -83,7 +83,7 @@ def searchable(method: Method, config: Any, family: str, fixed: Collection[str] 
         known = ", ".join(method.search.get(family, {})) or "none for this family of models"
         raise SettingsError(
             [
-                f"{method.title} has nothing to search (its searched settings: {known}; given: "
+                f"{method.title} has nothing to search (its searched settings: {known}; fixed: "
                 f"{', '.join(fixed) or 'none'}); leave tune out, give fewer settings, or choose another method."
             ]
         )

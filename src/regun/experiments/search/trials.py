@@ -6,25 +6,28 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """Settings and their scores, which are to be minimised; trial 0 is the start.
+class TrialScore:
+    """A score, its forgetting and utility sides (all to minimise) and its parts, in points.
 
-    `model` is the key of the trial's model in the store, if it has one; `diverged` is the reason if it has no score.
+    `diverged` is the reason if there was nothing to score.
     """
 
-    number: int
-    values: Mapping[str, Any]
     score: float
     forgetting: float
     utility: float
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     diverged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(TrialScore):
+    """Settings and their score; trial 0 is the start. `model` is the key of its model in the store, if it has one."""
+
+    number: int
+    values: Mapping[str, Any]
     model: str | None = None
     steps: int = 0
     seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class SearchResult:
             "best": self.best.number,
             "best_values": self.best_values,
             "front": [t.number for t in self.front],
-            "trials": [t.to_json() for t in self.trials],
+            "trials": [asdict(t) for t in self.trials],
         }
 
     @classmethod

@@ -11,7 +11,7 @@ from regun.auditing.intervals import LEVEL
 from regun.errors import NotFiniteError
 from regun.experiments.search import SearchResult
 from regun.experiments.study.context import StudyContext
-from regun.experiments.study.details import RowDetails
+from regun.experiments.study.details import RequestDetails
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.paper import Paper
 from regun.experiments.study.relearn_curves import RelearnChecks
@@ -80,7 +80,7 @@ def stored_evaluation(ctx: StudyContext, task: Evaluate) -> Evaluation | None:
     return Evaluation.from_json(value) if value else None
 
 
-def closeup(opened: OpenStudy, forget: str) -> RowDetails | None:
+def request_details(opened: OpenStudy, forget: str) -> RequestDetails | None:
     """Return the predictions for one request, of the first seed and run; None until Retrain and Base have them."""
     seed = opened.study.seeds[0]
     evaluations = opened.plan.of_type(Evaluate)
@@ -94,7 +94,7 @@ def closeup(opened: OpenStudy, forget: str) -> RowDetails | None:
         return None
     references = [_predictions(opened, tasks[0], model.result(opened)) for model in tasks[0].retrained[1:]]
     relearning = RelearnChecks(opened).curves(tasks) if opened.study.relearn else None
-    return RowDetails(forget, seed, predictions, [splits for splits in references if splits], relearning)
+    return RequestDetails(forget, seed, predictions, [splits for splits in references if splits], relearning)
 
 
 def searches(opened: OpenStudy, forget: str) -> dict[str, SearchResult]:

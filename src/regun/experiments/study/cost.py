@@ -36,24 +36,13 @@ class CostPanel:
     """The noise floor: values that retrained models have."""
 
 
-@dataclass(frozen=True)
-class CostComparison:
-    """Cost and result of every method on one forget request: the main gap and, where measured, relearned accuracy."""
+def cost_panels(results: Results, block: Block) -> list[CostPanel]:
+    """Return the main gap and, where measured, relearned accuracy against the cost of one request.
 
-    forget: str
-    label: str
-    panels: tuple[CostPanel, ...]
-
-
-def cost_comparisons(results: Results) -> list[CostComparison]:
-    """Return cost against result per forget request; requests where nothing was retrained are left out."""
-    found: list[CostComparison] = []
-    for block in results.blocks:
-        metrics = [name for name in (block.main_gap, RELEARNED) if name in results.metrics]
-        panels = [panel for name in metrics if name and (panel := _panel(results, block, name)) is not None]
-        if panels:
-            found.append(CostComparison(block.forget, block.label, tuple(panels)))
-    return found
+    Empty where nothing was retrained.
+    """
+    metrics = [name for name in (block.main_gap, RELEARNED) if name in results.metrics]
+    return [panel for name in metrics if name and (panel := _panel(results, block, name)) is not None]
 
 
 def _panel(results: Results, block: Block, metric: str) -> CostPanel | None:

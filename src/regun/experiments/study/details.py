@@ -1,4 +1,4 @@
-"""A close look at one request: from what its models answered to ROC curves, confidences and risky examples."""
+"""Details of one request: from the predictions of its models to ROC curves, confidences and risky examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,16 +35,27 @@ class RelearnArrays:
 
 
 @dataclass(frozen=True)
-class RowDetails:
-    """What the models of one forget request answered, for curves, histograms and the risk list: first seed and run."""
+class RequestDetails:
+    """Predictions of the models of one forget request, first seed and run: for curves, histograms and risk lists."""
 
     forget: str
     seed: int
-    signals: Mapping[str, Mapping[str, Predictions]]
-    """Row name -> split (retain, forget, test, val, heldout) -> signals."""
+    predictions: Mapping[str, Mapping[str, Predictions]]
+    """Row name -> split (retain, forget, test, val, heldout) -> predictions."""
     references: Sequence[Mapping[str, Predictions]]
-    """Of each reference model: split -> signals."""
+    """Of each reference model: split -> predictions."""
     relearning: RelearnCurves | None = None
+
+    @property
+    def attack(self) -> str:
+        """The attack of the curves and the risk list."""
+        return "rmia" if self.references else "smia"
+
+    @property
+    def unseen(self) -> str | None:
+        """The unseen split that forgotten examples are compared with, the first that every model has."""
+        every = [*self.predictions.values(), *self.references]
+        return next((split for split in UNSEEN if all(split in splits for splits in every)), None)
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class RocCurve:
 
 @dataclass(frozen=True)
 class RiskyExample:
-    """One forgotten example that looks like a member, with what the model and the references say of its true label."""
+    """A forgotten example that looks like a member; the label's probability in the model and in the references."""
 
     risk: Risk
     confidence: float
@@ -77,41 +88,31 @@ class RiskTable:
     """Forgotten examples that score above 99 % of unseen ones; 1 % of them would by chance."""
 
 
-def attack_of(closeup: RowDetails) -> str:
-    return "rmia" if closeup.references else "smia"
-
-
-def against(closeup: RowDetails) -> str | None:
-    """The unseen split that the close-up compares with, the first that every model has."""
-    every = [*closeup.signals.values(), *closeup.references]
-    return next((split for split in UNSEEN if all(split in splits for splits in every)), None)
-
-
-def curves(closeup: RowDetails) -> dict[str, RocCurve]:
-    """The ROC curve of every model, by entry name."""
-    split = against(closeup)
+def roc_curves(details: RequestDetails) -> dict[str, RocCurve]:
+    """Return the ROC curve of every model, by row name."""
+    split = details.unseen
     if split is None:
         return {}
-    attack, a = ATTACKS[attack_of(closeup)], offline_a(closeup.references)
-    others = [_scored(reference, split) for reference in closeup.references]
-    found: dict[str, RocCurve] = {}
-    for name, signals in closeup.signals.items():
-        by_split = attack_scores([attack], _scored(signals, split), others, a)[attack.name]
+    attack, a = ATTACKS[details.attack], offline_a(details.references)
+    references = [_scored(reference, split) for reference in details.references]
+    curves: dict[str, RocCurve] = {}
+    for name, predictions in details.predictions.items():
+        by_split = attack_scores([attack], _scored(predictions, split), references, a)[attack.name]
         contrast = Contrast.of(by_split["forget"], by_split[split])
         fpr, tpr = roc_curve(contrast, POINTS)
         auc, tpr1 = (float(v) for v in contrast.statistics()[:2, 0])
-        found[name] = RocCurve(fpr, tpr, 100 * auc, 100 * tpr1)
-    return found
+        curves[name] = RocCurve(fpr, tpr, 100 * auc, 100 * tpr1)
+    return curves
 
 
-def logits(signals: Mapping[str, Predictions]) -> dict[str, FloatArray]:
-    """log(p / (1 - p)) of the true label on forgotten, held-out and test examples."""
-    kept = [split for split in ("heldout", "test", "forget") if split in signals]
-    return {split: np.clip(signals[split].true_logit, -_EXTREME, _EXTREME) for split in kept}
+def true_logits(predictions: Mapping[str, Predictions]) -> dict[str, FloatArray]:
+    """Return log(p / (1 - p)) of the true label on forgotten, held-out and test examples."""
+    splits = [split for split in ("heldout", "test", "forget") if split in predictions]
+    return {split: np.clip(predictions[split].true_logit, -_EXTREME, _EXTREME) for split in splits}
 
 
 def common_limits(groups: Sequence[Mapping[str, FloatArray]]) -> tuple[float, float]:
-    """One axis for all models: the middle 98 % of what they say, at least from 10 % to 99 % confidence."""
+    """Return the axis that all models share: the middle 98 % of their logits, at least from 10 % to 99 % confidence."""
     pooled = np.concatenate([values for group in groups for values in group.values()])
     low, high = np.quantile(pooled, [0.01, 0.99])
     return min(float(low), -2.2), max(float(high), 4.7)
@@ -128,15 +129,15 @@ def median_confidence(values: FloatArray) -> float:
     return 1.0 / (1.0 + math.exp(-sorted(values)[len(values) // 2]))
 
 
-def relearn_arrays(found: RelearnCurves) -> RelearnArrays:
+def relearn_arrays(relearning: RelearnCurves) -> RelearnArrays:
     """Return relearning curves ready to be drawn."""
 
     def array(curve: Sequence[RelearningPoint]) -> FloatArray:
         points = [(p.steps, p.forget_acc, p.smia_auc if p.rmia_auc is None else p.rmia_auc) for p in curve]
         return np.array(points, dtype=float).T
 
-    curves = {name: array(curve) for name, curve in found.curves.items()}
-    references = tuple(array(curve) for curve in found.references)
+    curves = {name: array(curve) for name, curve in relearning.curves.items()}
+    references = tuple(array(curve) for curve in relearning.references)
     ends = [(c[1:].min(axis=1), c[1:].max(axis=1)) for c in (*curves.values(), *references)]
     low, high = np.min([e[0] for e in ends], axis=0), np.max([e[1] for e in ends], axis=0)
     margin = 0.06 * (high - low) + 0.5
@@ -154,26 +155,21 @@ def learning_curves(row: Row) -> list[tuple[list[float], list[float]]]:
     ]
 
 
-def risky(closeup: RowDetails, name: str) -> RiskTable:
-    """The forgotten examples of one model that look most like members."""
-    signals = closeup.signals[name]
-    split = against(closeup) or "test"
-    found = risk_list(
-        _scored(signals, split), [_scored(r, split) for r in closeup.references], attack=attack_of(closeup)
-    )
-    forget = signals["forget"]
-    place = {int(index): row for row, index in enumerate(forget.indices)}
-    own = np.exp(forget.true_log_prob)
-    said = [np.exp(reference["forget"].true_log_prob) for reference in closeup.references]
-    expected = np.mean(said, axis=0) if said else None
-    rows = [
-        RiskyExample(
-            risk, float(own[place[risk.index]]), None if expected is None else float(expected[place[risk.index]])
-        )
-        for risk in found[:RISKY]
-    ]
-    above = sum(risk.percentile > 99.0 for risk in found)
-    return RiskTable(tuple(rows), len(found), len(signals[split]), above)
+def risky(details: RequestDetails, name: str) -> RiskTable:
+    """Return the forgotten examples of one model that look most like members."""
+    predictions, split = details.predictions[name], details.unseen or "test"
+    references = [_scored(reference, split) for reference in details.references]
+    risks = risk_list(_scored(predictions, split), references, attack=details.attack)
+    forget = predictions["forget"]
+    positions = {int(index): position for position, index in enumerate(forget.indices)}
+    confidence = np.exp(forget.true_log_prob)
+    by_reference = [np.exp(reference["forget"].true_log_prob) for reference in references]
+    expected = np.mean(by_reference, axis=0) if by_reference else None
+    rows: list[RiskyExample] = []
+    for risk in risks[:RISKY]:
+        at = positions[risk.index]
+        rows.append(RiskyExample(risk, float(confidence[at]), None if expected is None else float(expected[at])))
+    return RiskTable(tuple(rows), len(risks), len(predictions[split]), sum(risk.percentile > 99.0 for risk in risks))
 
 
 def _scored(splits: Mapping[str, Predictions], split: str) -> dict[str, Predictions]:

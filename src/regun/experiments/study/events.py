@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, get_args
+from typing import Any
 
 from regun.training.job import Callbacks, Epoch, Progress
 
@@ -11,37 +11,37 @@ from regun.training.job import Callbacks, Epoch, Progress
 class StudyPlanned:
     """The study begins; `in_store` are the ids of tasks whose artifacts exist already."""
 
-    event: ClassVar[str] = "planned"
     tasks: int
     in_store: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskStarted:
+class TaskEvent:
+    """An event of one task, by its id."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted(TaskEvent):
     """A worker has begun a task."""
 
-    event: ClassVar[str] = "started"
-    task: str
     node: str = ""
     """The node of a Ray cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskResumed:
+class TaskResumed(TaskEvent):
     """A task continues from the snapshot of a killed run; epoch and step count from 1."""
 
-    event: ClassVar[str] = "resumed"
-    task: str
     epoch: int
     step: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepDone:
+class StepDone(TaskEvent):
     """Progress within an epoch."""
 
-    event: ClassVar[str] = "step"
-    task: str
     epoch: int
     epochs: int
     step: int
@@ -52,11 +52,9 @@ class StepDone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochDone:
+class EpochDone(TaskEvent):
     """An epoch has ended; `number` counts from 1."""
 
-    event: ClassVar[str] = "epoch"
-    task: str
     number: int
     epochs: int
     loss: float
@@ -66,31 +64,25 @@ class EpochDone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialDone:
+class TrialDone(TaskEvent):
     """A search has scored trial `number`, counted from 0."""
 
-    event: ClassVar[str] = "trial"
-    task: str
     number: int
     trials: int
     score: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskRestarted:
+class TaskRestarted(TaskEvent):
     """The worker of a task was lost, and another one starts the task again."""
 
-    event: ClassVar[str] = "restarted"
-    task: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFinished:
+class TaskFinished(TaskEvent):
     """The artifacts of a task are in the store; `key` is that of the first."""
 
-    event: ClassVar[str] = "finished"
-    task: str
     key: str
     in_store: bool
     """True if they existed before the task began."""
@@ -99,11 +91,9 @@ class TaskFinished:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFailed:
+class TaskFailed(TaskEvent):
     """A task has failed, or a task that it needs has."""
 
-    event: ClassVar[str] = "failed"
-    task: str
     error: str
     traceback: str = ""
     """For bugs only."""
@@ -113,27 +103,35 @@ class TaskFailed:
 class StudyEnded:
     """The study has ended: how many tasks were done, and the errors of those that failed, by id."""
 
-    event: ClassVar[str] = "ended"
     made: int
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-TaskEvent = TaskStarted | TaskResumed | StepDone | EpochDone | TrialDone | TaskRestarted | TaskFinished | TaskFailed
 Event = StudyPlanned | TaskEvent | StudyEnded
 OnEvent = Callable[[Event], None]
 OnTaskEvent = Callable[[TaskEvent], None]
 
-_TYPES: dict[str, type[TaskEvent]] = {one.event: one for one in get_args(TaskEvent)}
+_TASK_EVENTS: dict[str, type[TaskEvent]] = {
+    "started": TaskStarted,
+    "resumed": TaskResumed,
+    "step": StepDone,
+    "epoch": EpochDone,
+    "trial": TrialDone,
+    "restarted": TaskRestarted,
+    "finished": TaskFinished,
+    "failed": TaskFailed,
+}
+_NAMES = {StudyPlanned: "planned", StudyEnded: "ended", **{kind: name for name, kind in _TASK_EVENTS.items()}}
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return the event as JSON, its kind under `event`."""
-    return {"event": event.event, **{one.name: getattr(event, one.name) for one in fields(event)}}
+    return {"event": _NAMES[type(event)], **{one.name: getattr(event, one.name) for one in fields(event)}}
 
 
 def event_from_json(value: Mapping[str, Any]) -> TaskEvent:
     """Return the event of a task that a worker sent; raise KeyError or TypeError for anything else."""
-    return _TYPES[value["event"]](**{name: part for name, part in value.items() if name != "event"})
+    return _TASK_EVENTS[value["event"]](**{name: part for name, part in value.items() if name != "event"})
 
 
 def training_callbacks(task: str, emit: OnTaskEvent) -> Callbacks:

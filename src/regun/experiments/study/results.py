@@ -304,12 +304,12 @@ def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int,
 def metrics_of(blocks: Sequence[Block]) -> dict[str, Metric]:
     """Return the description of every number that occurs in a study."""
     runs = [run for block in blocks for row in block.rows for run in row.runs]
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for evaluation in (run.evaluation for run in runs if run.evaluation is not None):
         for name in evaluation.numbers:
-            if name not in found:
-                found[name] = describe(name, evaluation)
-    return found
+            if name not in metrics:
+                metrics[name] = describe(name, evaluation)
+    return metrics
 
 
 def count(verdicts: Iterable[Verdict | None]) -> dict[Verdict, int]:

@@ -71,18 +71,18 @@ def summarize(block: Block) -> Summary:
 
 def unanimous(counts: Mapping[Verdict, int]) -> Verdict | None:
     """Return the verdict that all runs share, if they do."""
-    given: list[Verdict] = [name for name, runs in counts.items() if runs]
-    return given[0] if len(given) == 1 else None
+    verdicts: list[Verdict] = [name for name, runs in counts.items() if runs]
+    return verdicts[0] if len(verdicts) == 1 else None
 
 
 def not_distinguishable(block: Block, columns: Iterable[str]) -> Columns:
     """Return the columns in which several methods lead together, by their titles."""
-    found: Columns = {}
+    columns_by_titles: Columns = {}
     for name in _compared(block, columns):
         leaders = block.rankings[name].leaders
         if len(leaders) > 1:
-            found.setdefault(tuple(block.row(row).title for row in leaders), []).append(name)
-    return found
+            columns_by_titles.setdefault(tuple(block.row(row).title for row in leaders), []).append(name)
+    return columns_by_titles
 
 
 def unmarked(block: Block, columns: Iterable[str]) -> Columns:
@@ -90,12 +90,12 @@ def unmarked(block: Block, columns: Iterable[str]) -> Columns:
 
     Several titles: there is no noise floor. One or none: the others lack runs or diverged.
     """
-    found: Columns = {}
+    columns_by_titles: Columns = {}
     for name in _compared(block, columns):
         ranking = block.rankings[name]
         if len(ranking.leaders) < 2 and not ranking.marks:
-            found.setdefault(tuple(block.row(row).title for row, _ in ranking.order), []).append(name)
-    return found
+            columns_by_titles.setdefault(tuple(block.row(row).title for row, _ in ranking.order), []).append(name)
+    return columns_by_titles
 
 
 def claims(results: Results) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -131,14 +131,14 @@ def _compared(block: Block, columns: Iterable[str]) -> list[str]:
 
 
 def _most_visible(block: Block) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    titles_by_part: dict[str, tuple[str, ...]] = {}
     for row in (row for row in block.rows if row.kind != "retrain"):
         evaluations = [run.evaluation for run in row.runs if run.evaluation is not None]
         parts = Counter(e.worst for e in evaluations if e.verdict == "failed" and e.worst is not None)
         if parts:
             part = parts.most_common(1)[0][0]
-            found[part] = (*found.get(part, ()), row.title)
-    return found
+            titles_by_part[part] = (*titles_by_part.get(part, ()), row.title)
+    return titles_by_part
 
 
 def _over_forgetting(row: Row) -> dict[str, int]:

@@ -289,7 +289,7 @@ class Predict(Task):
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         model = self.model.artifact(ctx)
         parts = audited_parts(ctx.data, self.splits(ctx)).values()
-        return [("signals", predictions_inputs(model, *part)) for part in parts]
+        return [("predictions", predictions_inputs(model, *part)) for part in parts]
 
     def make(self, ctx: StudyContext, emit: OnTaskEvent) -> None:
         model, errors = self.model.artifact(ctx), list[NotFiniteError]()

@@ -14,8 +14,7 @@ from regun.experiments.study.events import (
     EpochDone,
     Event,
     StepDone,
-    StudyEnded,
-    StudyPlanned,
+    TaskEvent,
     TaskFinished,
     event_to_json,
 )
@@ -47,7 +46,7 @@ class Tracking:
         if isinstance(event, StepDone):
             return
         row = {"time": time.time(), **event_to_json(event)}
-        if not isinstance(event, StudyPlanned | StudyEnded):
+        if isinstance(event, TaskEvent):
             task = self.opened.plan.tasks[event.task]
             row["label"] = task.label
             if isinstance(task, Evaluate) and isinstance(event, TaskFinished):
