@@ -14,8 +14,13 @@ from regun.forget_spec import ForgetSpec, split_forget_list
     [
         ("0.1", ForgetSpec.random(0.1), False, "10 %"),
         ("stratified:0.1", ForgetSpec.stratified(0.1), False, "stratified 0.1"),
-        ("class:3/5", ForgetSpec.of_classes([3, 5]), False, "class 3/5"),
-        ("class:3=0.5/1=0.1", ForgetSpec.of_class_fractions({3: 0.5, 1: 0.1}), False, "class 3=0.5/1=0.1"),
+        ("class:3/5", ForgetSpec("class", "class:3/5", classes=(3, 5)), False, "class 3/5"),
+        (
+            "class:3=0.5/1=0.1",
+            ForgetSpec("class_fraction", "", classes=(3, 1), fractions=(0.5, 0.1)),
+            False,
+            "class 3=0.5/1=0.1",
+        ),
         ("hard:0.1", ForgetSpec("hard", "", fraction=0.1), True, "hardest 10 %"),
         ("easy:1e-2", ForgetSpec("easy", "", fraction=0.01), True, "easiest 1 %"),
         ("like:17,50", ForgetSpec("like", "", example=17, count=50), True, "50 like example 17"),
@@ -30,7 +35,7 @@ def test_each_text_means_one_spec(text: str, spec: ForgetSpec, needs_model: bool
     assert (parsed.text, parsed.needs_model, parsed.label) == (text, needs_model, label)
 
 
-@pytest.mark.parametrize("spec", [ForgetSpec.random(0.1), ForgetSpec.stratified(0.25), ForgetSpec.of_classes([3, 5])])
+@pytest.mark.parametrize("spec", [ForgetSpec.random(0.1), ForgetSpec.stratified(0.25), ForgetSpec.parse("class:3/5")])
 def test_the_text_of_a_built_spec_parses_to_the_same_spec(spec: ForgetSpec) -> None:
     assert ForgetSpec.parse(spec.text) == spec
 

@@ -110,10 +110,10 @@ def test_the_stratified_forget_set_has_every_class_s_share() -> None:
 def test_by_class_and_by_class_fraction_and_by_ids() -> None:
     labels = np.arange(1000) % 10
     kept = reserve(labels, 3)
-    whole = make_splits(labels, ForgetSpec.of_classes([3, 5]), kept)
+    whole = make_splits(labels, ForgetSpec.parse("class:3/5"), kept)
     assert set(labels[whole.forget]) == {3, 5}
     assert not np.isin(labels[whole.retain], [3, 5]).any()
-    half = make_splits(labels, ForgetSpec.of_class_fractions({3: 0.5}), kept)
+    half = make_splits(labels, ForgetSpec.parse("class:3=0.5"), kept)
     assert len(half.forget) == round((labels[kept.pool] == 3).sum() / 2)
     ids = kept.base[:7]
     assert make_splits(labels, ForgetSpec.of_ids(ids), kept).forget.tolist() == ids.tolist()
@@ -130,11 +130,11 @@ KEPT = reserve(LABELS, 0)
         (ForgetSpec.random(0.0), "fraction 0.0 0 1"),
         (ForgetSpec.random(0.004), "0.004 90 0.011"),
         (ForgetSpec.random(0.95), "0.95 retain 0.900"),
-        (ForgetSpec.of_classes([9]), "class 9 0 1 2 3 4"),
-        (ForgetSpec.of_classes([]), "class forget"),
-        (ForgetSpec.of_classes([0, 1, 2, 3, 4]), "class retain"),
-        (ForgetSpec.of_class_fractions({1: 1.5}), "class 1 1.5"),
-        (ForgetSpec.of_class_fractions({1: 0.01}), "class 1 0.01"),
+        (ForgetSpec.parse("class:9"), "class 9 0 1 2 3 4"),
+        (ForgetSpec("class", "class:", classes=()), "class forget"),
+        (ForgetSpec.parse("class:0/1/2/3/4"), "class retain"),
+        (ForgetSpec.parse("class:1=1.5"), "class 1 1.5"),
+        (ForgetSpec.parse("class:1=0.01"), "class 1 0.01"),
         (ForgetSpec.of_ids([]), "ids empty"),
         (ForgetSpec.of_ids([1, 100]), "ids 100 0 99"),
         (ForgetSpec.of_ids([int(KEPT.pool[0])] * 2), "ids 1"),

@@ -15,7 +15,7 @@ The first five need labels at most: `splits.make_splits` turns them into indices
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,18 +121,6 @@ class ForgetSpec:
     def stratified(cls, fraction: float) -> "ForgetSpec":
         """Return the same as `random`, but each class gives its share to within one example."""
         return cls("stratified", f"stratified:{fraction}", fraction=fraction)
-
-    @classmethod
-    def of_classes(cls, classes: Sequence[int]) -> "ForgetSpec":
-        """Return every training example of these classes."""
-        numbers = tuple(int(c) for c in classes)
-        return cls("class", f"class:{'/'.join(map(str, numbers))}", classes=numbers)
-
-    @classmethod
-    def of_class_fractions(cls, fractions: Mapping[int, float]) -> "ForgetSpec":
-        """Return a fraction of the training examples of each class named."""
-        text = "/".join(f"{name}={fraction}" for name, fraction in fractions.items())
-        return cls("class_fraction", f"class:{text}", classes=tuple(fractions), fractions=tuple(fractions.values()))
 
     @classmethod
     def of_ids(cls, ids: Sequence[int] | npt.NDArray[np.integer], text: str = "ids") -> "ForgetSpec":

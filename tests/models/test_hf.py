@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from expect import error
 from regun.errors import RegunError, SettingsError
 from regun.models import ModelSpec, build_model, features_of
 from regun.models.adapters import silent_transformers
@@ -129,14 +129,16 @@ def test_hidden_or_shown_progress_bars_stay_so(hidden: bool) -> None:
         (bars.enable_progress_bar if before else bars.disable_progress_bar)()
 
 
-def refuses(text: str, name: str, settings: dict[str, Any] | None = None, size: tuple[int, int, int] = SIZE) -> None:
-    with pytest.raises(RegunError, match=re.escape(text)):
+def refuses(
+    name: str, *names: object, settings: dict[str, Any] | None = None, size: tuple[int, int, int] = SIZE
+) -> None:
+    with error(RegunError, *names):
         build_model(ModelSpec(name, settings or {}), 6, size, 0)
 
 
 def test_a_missing_directory_is_explained() -> None:
-    refuses("there is no directory './nowhere' to load a model from. Write hf:PATH", "hf:./nowhere")
-    with pytest.raises(RegunError, match="there is no directory"):
+    refuses("hf:./nowhere", "'./nowhere'", "hf:PATH")
+    with error(RegunError, "/no/such/place"):
         ModelSpec("hf:/no/such/place").describe()
 
 
@@ -147,8 +149,7 @@ def test_a_hub_name_without_network_is_explained(monkeypatch: pytest.MonkeyPatch
         raise ConnectionError("no route")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    refuses("ConnectionError", "hf:owner/model")
-    refuses("hf:PATH", "hf:owner/model")
+    refuses("hf:owner/model", "ConnectionError", "hf:PATH")
 
 
 def test_a_hub_name_is_fetched_without_pickles(monkeypatch: pytest.MonkeyPatch, source: tuple[Path, Any]) -> None:
@@ -168,13 +169,13 @@ def test_a_hub_name_is_fetched_without_pickles(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_directory_without_config_is_refused(folder: Path) -> None:
     (folder / "config.json").unlink()
-    refuses("has no config.json. Give a directory written by save_pretrained.", f"hf:{folder}")
+    refuses(f"hf:{folder}", "config.json", "save_pretrained")
 
 
 def test_pickled_weights_are_never_loaded(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    refuses("pickled weights (.bin, .pt) are never loaded, because they can run code.", f"hf:{folder}")
+    refuses(f"hf:{folder}", "pickled", ".bin")
     assert build_model(ModelSpec(f"hf:{folder}", {"pretrained": False}), 6, SIZE, 0) is not None
 
 
@@ -182,32 +183,28 @@ def test_weights_that_do_not_fit_their_config_are_refused(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     del weights["swin.layernorm.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    refuses(
-        "1 parameters besides the head are missing or of another size, such as swin.layernorm.weight", f"hf:{folder}"
-    )
+    refuses(f"hf:{folder}", 1, "swin.layernorm.weight")
 
 
 def test_broken_weights_are_explained(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"not weights")
-    refuses("cannot be loaded as an image classifier", f"hf:{folder}")
+    refuses(f"hf:{folder}", folder)
 
 
 def test_a_model_of_another_kind_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    refuses("cannot be loaded as an image classifier: ValueError:", f"hf:{folder}", {"pretrained": False})
+    refuses(f"hf:{folder}", folder, "ValueError", settings={"pretrained": False})
 
 
 def test_code_that_comes_with_a_model_is_never_run(folder: Path) -> None:
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     auto = {"AutoConfig": "evil.Config", "AutoModelForImageClassification": "evil.Model"}
     (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
-    refuses("cannot be loaded as an image classifier", f"hf:{folder}")
+    refuses(f"hf:{folder}", folder)
 
 
 def test_images_of_another_kind_are_refused(source: tuple[Path, Any]) -> None:
-    refuses(
-        "takes images of 3 channels, but the data has 1 (image_size (1, 16, 16)).", f"hf:{source[0]}", size=(1, 16, 16)
-    )
+    refuses(f"hf:{source[0]}", 3, 1, "image_size", 16, size=(1, 16, 16))
 
 
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
@@ -215,9 +212,9 @@ def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
         config = transformers.ViTConfig(image_size=16, patch_size=8, hidden_size=8, num_hidden_layers=1)
         config.update({"num_attention_heads": 1, "intermediate_size": 8})
         config.save_pretrained(tmp_path)
-    refuses("fails on images of size (3, 32, 32): ValueError:", f"hf:{tmp_path}", {"pretrained": False}, (3, 32, 32))
+    refuses(f"hf:{tmp_path}", "ValueError", 32, settings={"pretrained": False}, size=(3, 32, 32))
 
 
 def test_unknown_settings_are_refused(source: tuple[Path, Any]) -> None:
-    with pytest.raises(SettingsError, match="Did you mean 'pretrained'"):
+    with error(SettingsError, "'pretraned'", "'pretrained'"):
         build_model(ModelSpec(f"hf:{source[0]}", {"pretraned": True}), 6, SIZE, 0)

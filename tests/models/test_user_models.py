@@ -1,13 +1,13 @@
 """A user's own function as a model."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from expect import error
 from regun.artifacts.setup import default_pipeline, default_recipe, family_of
 from regun.data.pipelines import PIPELINES
 from regun.errors import RegunError, SettingsError
@@ -138,27 +138,25 @@ def test_an_edited_file_changes_description_and_model(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "names"),
     [
-        ("no_such_module:build", "there is no module 'no_such_module' on Python's path, and no built-in of that name."),
-        ("no_such_module:build", "For a file, write its path: no_such_module.py:function"),
-        ("{folder}/none.py:build", "there is no file"),
-        ("{file}:", "is not of the form module:function or path/to/file.py:function."),
-        ("{file}:biuld", "unknown function of"),
-        ("{file}:biuld", "Did you mean 'build'?"),
-        ("{file}:NUMBER", ":NUMBER is a int, not a function that builds a model."),
-        ("{file}:text", ":text returned a str; it must return a torch.nn.Module."),
-        ("{file}:no_classes", ":no_classes takes (width); it must take num_classes."),
-        ("{file}:fails", ":fails(num_classes=5) failed: ValueError: out of ideas"),
-        ("{file}:leaves", ":leaves(num_classes=5) failed: SystemExit: 0"),
-        ("{file}:needs", "missing 1 required keyword-only argument: 'width'"),
-        ("{file}:one_too_many", "returns outputs of shape (1, 6) for one image; it must be (1, 5)."),
-        ("{file}:other_input", ":other_input fails on images of size (1, 4, 4): RuntimeError:"),
-        ("{file}:returns_pair", "Pair returned a value of type tuple, from which no logits can be read."),
+        ("no_such_module:build", ["'no_such_module'", "no_such_module.py:function"]),
+        ("{folder}/none.py:build", ["{folder}/none.py"]),
+        ("{file}:", ["{file}:", "module:function"]),
+        ("{file}:biuld", ["'biuld'", "'build'"]),
+        ("{file}:NUMBER", ["NUMBER", "int", "function"]),
+        ("{file}:text", ["text", "str", "torch.nn.Module"]),
+        ("{file}:no_classes", ["no_classes", "width", "num_classes"]),
+        ("{file}:fails", ["fails", "ValueError"]),
+        ("{file}:leaves", ["leaves", "SystemExit", 0]),
+        ("{file}:needs", ["needs", "'width'"]),
+        ("{file}:one_too_many", ["one_too_many", 6, 5]),
+        ("{file}:other_input", ["other_input", "RuntimeError", 4]),
+        ("{file}:returns_pair", ["Pair", "tuple", "logits"]),
     ],
 )
-def test_mistakes_are_explained(name: str, text: str, file: Path) -> None:
-    with pytest.raises(RegunError, match=re.escape(text)):
+def test_mistakes_are_explained(name: str, names: list[object], file: Path) -> None:
+    with error(RegunError, *(str(one).format(file=file, folder=file.parent) for one in names)):
         make(name.format(file=file, folder=file.parent))
 
 
@@ -170,25 +168,27 @@ def test_wrong_settings_are_reported_together(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "text"),
+    ("body", "names"),
     [
-        ("import not_there_either", "ModuleNotFoundError: No module named 'not_there_either'"),
-        ("x = (", "SyntaxError"),
-        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("import not_there_either", ["ModuleNotFoundError", "'not_there_either'"]),
+        ("x = (", ["SyntaxError"]),
+        ("import sys; sys.exit(0)", ["SystemExit", 0]),
     ],
 )
-def test_a_file_that_cannot_be_run_is_explained(body: str, text: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_file_that_cannot_be_run_is_explained(
+    body: str, names: list[object], tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "spoiled.py").write_text(body)
-    with pytest.raises(RegunError, match=f"running .*spoiled.py failed: {text}"):
+    with error(RegunError, tmp_path / "spoiled.py", *names):
         make(f"{tmp_path / 'spoiled.py'}:build")
     (tmp_path / "spoiled.py").rename(tmp_path / f"spoiled_{len(body)}.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(RegunError, match=f"importing spoiled_{len(body)} failed: {text}"):
+    with error(RegunError, f"spoiled_{len(body)}", *names):
         make(f"spoiled_{len(body)}:build")
 
 
 def test_a_function_without_source_is_refused() -> None:
-    with pytest.raises(RegunError, match=r"takes \(.*\); it must take num_classes|no Python source file"):
+    with error(RegunError, "sqrt"):
         ModelSpec("math:sqrt").describe()
 
 
@@ -233,13 +233,10 @@ def test_a_file_may_say_what_goes_with_its_models_and_a_function_say_otherwise(f
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
-    [
-        ("FAMILY = 'resnt'", ":build: unknown FAMILY 'resnt'. Did you mean 'resnet'? Known: resnet, swin."),
-        ("RECIPE = 3", ":build: RECIPE is 3; give text."),
-    ],
+    ("line", "names"),
+    [("FAMILY = 'resnt'", ["build", "FAMILY", "'resnt'", "resnet", "swin"]), ("RECIPE = 3", ["build", "RECIPE", 3])],
 )
-def test_what_a_file_says_wrongly_is_refused(said: str, text: str, file: Path) -> None:
-    file.write_text(f"{TEXT}\n{said}\n")
-    with pytest.raises(SettingsError, match=re.escape(text)):
+def test_wrong_attributes_of_a_file_are_refused(line: str, names: list[object], file: Path) -> None:
+    file.write_text(f"{TEXT}\n{line}\n")
+    with error(SettingsError, *names):
         ModelSpec(f"{file}:build").describe()

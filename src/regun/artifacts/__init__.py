@@ -11,7 +11,6 @@ from regun.artifacts.artifact import Artifact, Contents, machine, reading, versi
 from regun.artifacts.snapshots import SnapshotFolder
 from regun.artifacts.store import Store, StoreReport
 from regun.artifacts.weights import read_weights, state_digest, weights_bytes, write_weights
-from regun.files import write_file
 
 __all__ = [
     "Artifact",
@@ -25,6 +24,5 @@ __all__ = [
     "state_digest",
     "versions",
     "weights_bytes",
-    "write_file",
     "write_weights",
 ]

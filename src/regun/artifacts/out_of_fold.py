@@ -18,20 +18,18 @@ from torch import Tensor
 from regun.artifacts.artifact import Artifact, Contents
 from regun.artifacts.snapshots import SnapshotFolder
 from regun.artifacts.store import Store
-from regun.artifacts.trainings import Training
+from regun.artifacts.trainings import Training, fit_from_scratch
 from regun.artifacts.weights import state_digest
 from regun.data.overlap import in_memory
 from regun.data.views import Selected
-from regun.errors import DivergedError, StoreError
+from regun.errors import StoreError
 from regun.folds import assign_folds, merge_groups
 from regun.hashing import code_digest
-from regun.models import build_model
 from regun.predict import predict
 from regun.prepared import record_keys
 from regun.rng import derive, rng_key
-from regun.training.job import Callbacks, Cost, Job, private_copy
+from regun.training.job import Callbacks, Cost
 from regun.training.recipes import shorten
-from regun.training.scratch import train_from_scratch
 from regun.types import Indices
 
 FOLDS, REPEATS, SHARE = 4, 1, 0.25
@@ -126,29 +124,13 @@ def fit_fold(
     watch: Callbacks | None = None,
 ) -> Artifact:
     """Return what a short model without one fold predicts for that fold, from the store or trained now."""
-    watch, training = watch or Callbacks(), fitting.short
-    inputs = fitting.fold_inputs(repeat, fold, device)
-    key, examples = rng_key(inputs), training.data.train
+    training, inputs = fitting.short, fitting.fold_inputs(repeat, fold, device)
+    examples = training.data.train
 
     def make(snapshots: SnapshotFolder) -> Contents:
-        saved = snapshots.load()
-        if saved is not None:
-            watch.on_resume(saved.meta["epoch"], saved.meta["step"])
-        fresh = build_model(training.model, examples.num_classes, training.input_shape(), derive(key, "init"))
-        job = Job(
-            model=private_copy(fresh, device),
-            examples=examples,
-            seed=derive(key, "train"),
-            device=device,
-            on_epoch=watch.on_epoch,
-            on_progress=watch.on_progress,
-            budget=training.budget,
-        )
         place = fitting.assigned(repeat, device)
         trained_on, out = fitting.rows[place != fold], fitting.rows[place == fold]
-        fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=snapshots)
-        if fitted.diverged:
-            raise DivergedError(f"the training of a fold stopped: {fitted.diverged}. Lower the recipe's learning rate.")
+        job, _ = fit_from_scratch(training, trained_on, rng_key(inputs), device, watch or Callbacks(), snapshots)
         log_probs = predict(job.model.eval(), examples, out, device).log_probs.astype(np.float32)
         tensors = {
             "log_probs": torch.from_numpy(log_probs),

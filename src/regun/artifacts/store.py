@@ -71,7 +71,7 @@ class Store:
     called for each damaged artifact that a list leaves out.
 
     >>> store = Store(tmp_path)                                         # doctest: +SKIP
-    >>> artifact = store.make("model", inputs, lambda checkpoint: Made(...))  # doctest: +SKIP
+    >>> artifact = store.make("model", inputs, lambda snapshots: Contents(...))  # doctest: +SKIP
     """
 
     def __init__(
@@ -134,9 +134,10 @@ class Store:
         """Return the one artifact whose key starts with `prefix`."""
         hits = [(k, key) for k, key in self._entries(*([kind] if kind else KINDS)) if key.startswith(prefix)]
         if len(hits) != 1:
-            what = f"{kind or 'artifact'} whose key starts with {prefix[:64]!r}"
+            what = f"{len(hits)} {kind or 'artifact'}s" if hits else f"no {kind or 'artifact'}"
+            more = " Give more digits." if hits else ""
             raise StoreError(
-                f"the store {self.root} has {len(hits)} {what}; {self._hint()}" + (" Give more digits." if hits else "")
+                f"the store {self.root} has {what} whose key starts with {prefix[:64]!r}; {self._hint()}{more}"
             )
         return self.load(*hits[0])
 
@@ -274,11 +275,11 @@ class Store:
                     files.remove_folder(temporary, _ARTIFACT_FILES)
         except OSError as fault:
             raise StoreError(
-                f"cannot write to the store {self.root}: {files.reason(fault)}. Nothing was kept."
+                f"cannot write to the store {self.root}: {files.reason(fault)}. Nothing was stored."
             ) from None
         except (TypeError, ValueError) as fault:
             raise StoreError(
-                f"the {kind} {key[:12]} cannot be written as JSON: {fault}. Nothing was kept; give finite numbers, "
+                f"the {kind} {key[:12]} cannot be written as JSON: {fault}. Nothing was stored; give finite numbers, "
                 f"text, lists and dicts."
             ) from None
 

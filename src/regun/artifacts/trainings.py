@@ -1,6 +1,6 @@
 """Trained models as artifacts: train, import, load, and lead back from an artifact to its training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from regun.models import ModelSpec, build_model
 from regun.plugins import trusted_name
 from regun.rng import derive, rng_key
 from regun.settings import bind, to_json
-from regun.training.job import Budget, Callbacks, Cost, Job, private_copy
+from regun.training.job import Budget, Callbacks, Cost, Epoch, Job, private_copy
 from regun.training.recipes import Recipe, resolve_precision
 from regun.training.scratch import train_from_scratch
 from regun.training.weights import first_not_finite, misfits
@@ -84,31 +84,38 @@ def train_model(
     """
     inputs = training.inputs(device)
     key = rng_key(inputs)
-    watch, data = watch or Callbacks(), training.data.train
     trained_on = np.sort(training.trained_on)
 
     def make(snapshots: SnapshotFolder) -> Contents:
-        saved = snapshots.load()
-        if saved is not None:
-            watch.on_resume(saved.meta["epoch"], saved.meta["step"])
-        fresh = build_model(training.model, data.num_classes, training.input_shape(), derive(key, "init"))
-        job = Job(
-            model=private_copy(fresh, device),
-            examples=data,
-            seed=derive(key, "train"),
-            device=device,
-            on_epoch=watch.on_epoch,
-            on_progress=watch.on_progress,
-            budget=training.budget,
-        )
-        fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=snapshots)
-        if fitted.diverged:
-            raise DivergedError(f"training stopped: {fitted.diverged}. Lower the learning rate. Nothing was saved.")
+        job, epochs = fit_from_scratch(training, trained_on, key, device, watch or Callbacks(), snapshots)
         count = sum(p.numel() for p in job.model.parameters())
-        more = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost), "parameters": count}
+        more = {"epochs": [vars(e) for e in epochs], "cost": vars(job.cost), "parameters": count}
         return _contents(job.model.state_dict(), training.data, trained_on, {**about, **more})
 
     return store.make("model", inputs, make)
+
+
+def fit_from_scratch(
+    training: Training, rows: Indices, key: str, device: torch.device, watch: Callbacks, snapshots: SnapshotFolder
+) -> tuple[Job, Sequence[Epoch]]:
+    """Train on `rows` from weights drawn by `key`, or resume; return the job with the trained model, and its epochs."""
+    saved, data = snapshots.load(), training.data.train
+    if saved is not None:
+        watch.on_resume(saved.meta["epoch"], saved.meta["step"])
+    fresh = build_model(training.model, data.num_classes, training.input_shape(), derive(key, "init"))
+    job = Job(
+        model=private_copy(fresh, device),
+        examples=data,
+        seed=derive(key, "train"),
+        device=device,
+        on_epoch=watch.on_epoch,
+        on_progress=watch.on_progress,
+        budget=training.budget,
+    )
+    fitted = train_from_scratch(job, rows, training.recipe, "train", checkpoint=snapshots)
+    if fitted.diverged:
+        raise DivergedError(f"training stopped: {fitted.diverged}. Lower the learning rate. Nothing was saved.")
+    return job, fitted.epochs
 
 
 def import_model(

@@ -165,9 +165,9 @@ def check_training_set(base: Artifact, data: Data, splits: Splits) -> None:
     if base.inputs["trained_on"] != digest(splits.base):
         trained = base.tensors("trained_on")["indices"].numpy()
         extra = len(np.setdiff1d(splits.forget, trained))
-        seen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
+        unseen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
         raise StoreError(
             f"the base model {base.key[:12]} was trained on another split: {extra} of the {len(splits.forget)} "
-            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split "
+            f"examples to forget were never in it, {unseen} held-out or validation examples were. Use its split "
             f"({base.info.get('split')})."
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regun.artifacts import Artifact, Store, reading, write_file
+from regun.artifacts import Artifact, Store, reading
 from regun.artifacts.audits import Auditing, audit_model, audited_parts, model_before, risks
 from regun.artifacts.out_models import OutModel, out_model_predictions
 from regun.artifacts.relearnings import Relearning, relearn_models
@@ -31,6 +31,7 @@ from regun.cli.options import (
 from regun.cli.terminal import emit
 from regun.data.examples import Data
 from regun.errors import AuditError, DivergedError
+from regun.files import write_file
 from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model

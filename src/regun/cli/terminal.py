@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from regun.errors import RegunError
+from regun.files import write_file
 from regun.render.tables import is_number, plain
 
 MAX_LINE = 2000
@@ -42,8 +43,6 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def write(path: Path, content: str | bytes) -> Path:
     """Write a file, complete or not at all, and make its folder."""
-    from regun.artifacts import write_file
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:

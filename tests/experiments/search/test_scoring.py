@@ -38,7 +38,7 @@ def test_the_parts_are_disjoint_and_nothing_is_lost(total: int, seed: int, class
 def test_the_half_is_the_same_every_time_and_whatever_is_forgotten() -> None:
     kept = reserve(LABELS, 0)
     one = set_aside(make_splits(LABELS, ForgetSpec.random(0.1), kept), LABELS)[1]
-    other = set_aside(make_splits(LABELS, ForgetSpec.of_classes([2]), kept), LABELS)[1]
+    other = set_aside(make_splits(LABELS, ForgetSpec.parse("class:2"), kept), LABELS)[1]
     np.testing.assert_array_equal(one, other)
 
 

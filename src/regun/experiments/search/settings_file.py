@@ -76,15 +76,6 @@ def format_settings(blocks: Blocks, remarks: Mapping[tuple[str, str], str] | Non
     return "\n".join(parts) or "[settings]\n"
 
 
-def write_settings(path: Path | str, blocks: Blocks, remarks: Mapping[tuple[str, str], str] | None = None) -> None:
-    """Write the blocks to a file; `read_settings` returns them."""
-    text = format_settings(blocks, remarks)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RegunError(f"cannot write {path}: {error.strerror or error}. Name a file you may write.") from None
-
-
 def _problems(blocks: Blocks, source: str) -> list[str]:
     """Return an error for each value that a settings file cannot hold."""
     return [
