@@ -212,7 +212,7 @@ class Store:
             named = _LEFTOVERS[place][0].fullmatch(path.name)
             if not named:
                 report.problems.append(f"{path} was not made by regun; left alone.")
-            elif place == TMP or self._finished(named[1]) or _older(path, partial_days):
+            elif place == TMP or any(self.has(kind, named[1]) for kind in KINDS) or _older(path, partial_days):
                 self._collect(path, named[1], report, dry_run)
         for path in self._inside(LOCKS):
             key = path.name.removesuffix(".lock")
@@ -233,9 +233,6 @@ class Store:
         except (OSError, StoreError) as fault:
             why = files.reason(fault) if isinstance(fault, OSError) else str(fault).rstrip(".")
             report.problems.append(f"{path} cannot be removed ({why}); left alone.")
-
-    def _finished(self, key: str) -> bool:
-        return any(self.has(kind, key) for kind in KINDS)
 
     def _entries(self, *kinds: str) -> list[tuple[str, str]]:
         """Return kind and key of every artifact, damaged or not."""

@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
     u_lira = _run_shadows(args, audit, subject, context) if args.shadows else None
     relearned = _relearn(args, audit, subject, context) if args.relearn else None
     if args.risks:
-        _write_risks(Path(args.risks), evaluation, audit, context)
+        rows = risk_rows(risks(audit, context.store, context.device), evaluation.exposed)
+        text = csv_of(rows) if args.risks.endswith(".csv") else json.dumps(rows, indent=1)
+        write_file(Path(args.risks), text.encode())
     if args.json:
         models = {"target": audit.target, "before": audit.before, "retrain": audit.retrain}
         keys: dict[str, Any] = {name: model.key if model else None for name, model in models.items()}
@@ -204,12 +206,6 @@ def _relearn(args: argparse.Namespace, audit: Auditing, subject: Subject, contex
         before=audit.before,
         on_model=open_display(args, "relearn").counter("model"),
     )
-
-
-def _write_risks(path: Path, evaluation: Evaluation, audit: Auditing, context: RunContext) -> None:
-    rows = risk_rows(risks(audit, context.store, context.device), evaluation.exposed)
-    text = csv_of(rows) if path.suffix == ".csv" else json.dumps(rows, indent=1)
-    write_file(path, text.encode())
 
 
 def _print(

@@ -21,7 +21,10 @@ def run(args: argparse.Namespace) -> int:
     )  # brings matplotlib, which bad arguments need not wait for
 
     study = selected_study(args)
-    weights = _weights(args.w) if args.w else WEIGHTS
+    try:
+        weights = tuple(float(part) for part in args.w.split(",")) if args.w else WEIGHTS
+    except ValueError:
+        raise SettingsError([f"--w is {args.w!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
     before = open_context(args, study)
     if study.tune:
         waiting = [task.label for task in before.plan.tasks.values() if task.kind == "tune" and not task.done(before)]
@@ -44,13 +47,6 @@ def run(args: argparse.Namespace) -> int:
         _print(curves)
         print("\n" + "\n".join(str(path) for path in paths))
     return 1 if summary.failed else 0
-
-
-def _weights(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise SettingsError([f"--w is {text!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
 
 
 def _print(curves: Sequence[TradeOff]) -> None:

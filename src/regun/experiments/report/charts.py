@@ -38,7 +38,8 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
         axes.xaxis.label.set_fontsize(11.5)
         cells = [row.cells[gap] for row in rows]
         values = [v for cell in cells for v in (cell.mean, *(one.value for one in cell.by_run)) if math.isfinite(v)]
-        logarithmic = _spans_decades(values, floor)
+        positive = [v for v in (*values, floor.largest if floor else 0.0) if v > 0]
+        logarithmic = bool(positive) and max(positive) > 6 * float(np.median(positive))
         if logarithmic:
             axes.set_xscale("log")
         _band(axes, floor)
@@ -52,11 +53,6 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
         axes.grid(True, axis="x")
         axes.set_axisbelow(True)
     return figure
-
-
-def _spans_decades(values: Sequence[float], floor: Floor | None) -> bool:
-    positive = [v for v in (*values, floor.largest if floor else 0.0) if v > 0]
-    return bool(positive) and max(positive) > 6 * float(np.median(positive))
 
 
 def _gap_limits(axes: Axes, values: Sequence[float], floor: Floor | None, logarithmic: bool) -> None:

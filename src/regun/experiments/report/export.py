@@ -41,7 +41,7 @@ def to_json(results: Results, metrics: Sequence[str]) -> str:
         "level": results.level,
         "columns": list(results.columns),
         "metrics": [results.metrics[name].to_json() for name in metrics],
-        "requests": [_json_block(results, block, metrics) for block in results.blocks],
+        "requests": [_request_json(results, block, metrics) for block in results.blocks],
         "missing": list(results.missing),
         "versions": dict(results.versions),
         "machine": dict(results.machine),
@@ -68,36 +68,38 @@ def _csv_row(results: Results, block: Block, row: Row, name: str) -> list[Any]:
     ]
 
 
-def _json_block(results: Results, block: Block, metrics: Sequence[str]) -> dict[str, Any]:
+def _request_json(results: Results, block: Block, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return one request: its rows with their cells, whose numbers by run carry their gap and floor, and their runs."""
+    rows: list[dict[str, Any]] = []
+    for row in block.rows:
+        printed = {name: results.printed(block.forget, row.name, name) for name in metrics}
+        cells = {name: row.cells[name] for name in metrics if name in row.cells}
+        marks = {name: block.rankings[name].marks.get(row.name) for name in cells}
+        rows.append(
+            asdict(replace(row, runs=(), cells={}))
+            | {
+                "judged": row.judged,
+                "verdict": verdict_text(row.verdicts) or None,
+                "cells": {
+                    name: asdict(cell) | {"distance": cell.distance, "verdicts": cell.verdicts, "mark": marks[name]}
+                    for name, cell in cells.items()
+                },
+                "paper": {name: asdict(number) for name, number in printed.items() if number},
+                "runs": [_run_json(run) for run in row.runs],
+            }
+        )
     return {
         "forget": block.forget,
         "label": block.label,
         "sizes": block.sizes,
         "floors": {name: asdict(block.floors[name]) for name in metrics if name in block.floors},
         "rankings": {name: asdict(block.rankings[name]) for name in metrics if name in block.rankings},
-        "rows": [_json_row(results, block, row, metrics) for row in block.rows],
+        "rows": rows,
     }
 
 
-def _json_row(results: Results, block: Block, row: Row, metrics: Sequence[str]) -> dict[str, Any]:
-    printed = {name: results.printed(block.forget, row.name, name) for name in metrics}
-    return asdict(replace(row, runs=(), cells={})) | {
-        "judged": row.judged,
-        "verdict": verdict_text(row.verdicts) or None,
-        "cells": {name: _json_cell(block, row, name) for name in metrics if name in row.cells},
-        "paper": {name: asdict(number) for name, number in printed.items() if number},
-        "runs": [_json_run(run) for run in row.runs],
-    }
-
-
-def _json_cell(block: Block, row: Row, name: str) -> dict[str, Any]:
-    """All of the cell; its numbers by run carry their gap and the noise floor of their seed."""
-    cell, mark = row.cells[name], block.rankings[name].marks.get(row.name)
-    return asdict(cell) | {"distance": cell.distance, "verdicts": cell.verdicts, "mark": mark}
-
-
-def _json_run(run: Run) -> dict[str, Any]:
-    """The run without its evaluation, whose numbers stand in the cells."""
+def _run_json(run: Run) -> dict[str, Any]:
+    """Return the run without its evaluation, whose numbers are in the cells."""
     evaluation, values = run.evaluation, asdict(replace(run, evaluation=None))
     del values["evaluation"]
     verdict, flags = (evaluation.verdict, evaluation.flags) if evaluation else (None, ())

@@ -45,8 +45,13 @@ _DELIMITERS: Any = {
 def latex(results: Results, tables: Sequence[Table], document: bool = False) -> str:
     r"""Return a `table` environment per table, for a paper that has \usepackage{booktabs}; or a whole document."""
     made = environment("regun.experiments.report").overlay(**_DELIMITERS)
-    made.filters.update({"tex": latex_text, "slug": _slug})
+    made.filters.update({"tex": latex_text, "slug": slug})
     return made.get_template("table.tex").render(results=results, tables=tables, document=document)
+
+
+def slug(text: str) -> str:
+    """Return a text as part of a LaTeX label."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
 
 
 def latex_text(text: str) -> str:
@@ -65,7 +70,3 @@ def latex_text(text: str) -> str:
         else:
             made.append(f"{{[}}U+{ord(letter):04X}{{]}}")
     return _LIGATURES.sub("{}", "".join(made))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")

@@ -125,7 +125,8 @@ def confidence(block: Block, details: RequestDetails, gallery: Gallery) -> dict[
     top = max(float(values.max()) for group in shares.values() for values in group.values())
 
     def panel(row: Row) -> Panel:
-        medians = {split: _percent(median_confidence(values)) for split, values in groups[row.name].items()}
+        shown = {split: median_confidence(values) for split, values in groups[row.name].items()}
+        medians = {s: f"{100 * share:.4g} %" if share < 0.99995 else "over 99.99 %" for s, share in shown.items()}
         texts = ", ".join(f"{value} on {SPLITS[split]} examples" for split, value in medians.items())
         figure = charts.histogram_figure(shares[row.name], limits, top)
         svg = gallery.embed(figure, f"True-label confidence of {row.title}: median {texts}")
@@ -145,10 +146,6 @@ def learning(block: Block, gallery: Gallery) -> list[Panel]:
             time = duration(row.costs["seconds"]) if "seconds" in row.costs else ""
             panels.append(Panel(row.title, time, gallery.embed(charts.learning_figure(runs), label)))
     return panels
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %" if share < 0.99995 else "over 99.99 %"
 
 
 def _key(gallery: Gallery, *roles: str) -> Sequence[tuple[str, str]]:

@@ -24,7 +24,10 @@ HEAD = ("method", "default", "best", "trials", "settings", "")
 
 def tuning_files(results: Mapping[str, SearchResult], request: str, about: str) -> dict[str, bytes]:
     """Return names and contents of tuned.toml, trials.csv, trials.json, report.html and three figures."""
-    remarks = {(request, name): f"{about}\n{_remark(tuned)}" for name, tuned in results.items()}
+    remarks: dict[tuple[str, str], str] = {}
+    for name, tuned in results.items():
+        scores = f"score {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}, {len(tuned.trials)} trials"
+        remarks[request, name] = "\n".join(filter(None, (about, scores, tuned.note)))
     block = format_settings({request: {name: tuned.settings for name, tuned in results.items()}}, remarks)
     texts = {
         "tuned.toml": block,
@@ -149,9 +152,3 @@ def _panels(results: Mapping[str, SearchResult], draw: Callable[[Axes, SearchRes
         for place in range(len(results), rows * columns):
             grid[place // columns][place % columns].set_axis_off()
     return figure
-
-
-def _remark(tuned: SearchResult) -> str:
-    """What the settings file says about a search."""
-    scores = f"score {fixed(tuned.best_score)}, default {fixed(tuned.default_score)}, {len(tuned.trials)} trials"
-    return f"{scores}\n{tuned.note}" if tuned.note else scores

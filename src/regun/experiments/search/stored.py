@@ -23,7 +23,6 @@ from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.hashing import code_digest, digest
 from regun.predict import predict
-from regun.splits import Splits
 from regun.training.job import Callbacks
 from regun.types import Indices
 
@@ -79,7 +78,8 @@ class Search:
 
     def trial(self, values: Mapping[str, Any]) -> Unlearning:
         """Return the run of a trial, without the examples that score it where the method could train on them."""
-        return replace(self.run, config=replace(self.run.config, **values), splits=self._visible)
+        visible = visible_splits(self.run.method, self.objective, self.run.splits, self.run.data.train.labels)
+        return replace(self.run, config=replace(self.run.config, **values), splits=visible)
 
     def score_inputs(self, trial: Unlearning) -> dict[str, Any]:
         """Return what decides the score of a trial: its model, which need not exist yet, and the scorer."""
@@ -101,10 +101,6 @@ class Search:
         return (self.retrain, *self.references)
 
     @cached_property
-    def _visible(self) -> Splits:
-        return visible_splits(self.run.method, self.objective, self.run.splits, self.run.data.train.labels)
-
-    @cached_property
     def _scorer_inputs(self) -> dict[str, Any]:
         return {
             "objective": self.objective,
@@ -124,13 +120,18 @@ def search(
     on_trial: Callable[[Trial], None] | None = None,
 ) -> SearchResult:
     """Return the result of a search, from the store or searched now; `about` goes into its models' manifests."""
-    scorer = order.scorer(store, device)
+    scorer, examples = order.scorer(store, device), order.run.data.train
 
     def attempt(number: int, values: Values) -> Trial:
         run = order.trial(values)
 
         def make(_: SnapshotFolder) -> Contents:
-            return _scored(unlearn_model(run, store, device, about=about or {}, watch=watch), run, scorer, device)
+            """Score a trial; its predictions are not stored: a store should not fill up with those of bad settings."""
+            artifact = unlearn_model(run, store, device, about=about or {}, watch=watch)
+            model, cost = load_model(artifact, device), artifact.info["cost"]
+            scored = scorer.score(lambda part: predict(model, examples, part, device), artifact.info["diverged"])
+            made = {"model": artifact.key, "steps": cost["steps"], "seconds": cost["seconds"]}
+            return Contents({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
 
         return Trial(number=number, values=values, **store.make("score", order.score_inputs(run), make).info["tried"])
 
@@ -140,17 +141,6 @@ def search(
         return Contents({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
 
     return SearchResult.from_json(store.make("tuning", order.inputs(), make).info["tuned"])
-
-
-def _scored(artifact: Artifact, run: Unlearning, scorer: TrialScorer, device: torch.device) -> Contents:
-    """Return the score and the cost of a trial's model.
-
-    Its predictions are not stored: a store should not fill up with those of bad settings.
-    """
-    model, examples, cost = load_model(artifact, device), run.data.train, artifact.info["cost"]
-    scored = scorer.score(lambda part: predict(model, examples, part, device), artifact.info["diverged"])
-    made = {"model": artifact.key, "steps": cost["steps"], "seconds": cost["seconds"]}
-    return Contents({}, {"data_name": run.data.name, "tried": {**asdict(scored), **made}})
 
 
 def _outcome(order: Search, trials: tuple[Trial, ...]) -> SearchResult:

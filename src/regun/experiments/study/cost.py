@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from regun.experiments.study.results import Block, Results, Row
+from regun.experiments.study.results import Block, Results
 
 RELEARNED = "relearn_forget_acc"
 
@@ -48,9 +48,13 @@ def cost_panels(results: Results, block: Block) -> list[CostPanel]:
 def _panel(results: Results, block: Block, metric: str) -> CostPanel | None:
     methods, shortened = list[CostPoint](), list[CostPoint]()
     for row in block.methods:
-        point = _point(row, metric)
-        if point is not None:
-            (shortened if _cut_short(row) else methods).append(point)
+        cell, share = row.cells.get(metric), row.request_share
+        if cell is not None and share is not None and math.isfinite(cell.mean):
+            std = cell.repeat_std if cell.std is None else cell.std
+            point = CostPoint(row.title, share, cell.mean, std, row.once_share)
+            # `retrain,epochs=...` and its presets: from scratch on the retain set, with all layers
+            cut_short = row.name.partition(",")[0].partition("@")[0] == "retrain" and "layers=" not in row.name
+            (shortened if cut_short else methods).append(point)
     anchors = {row.kind: row for row in block.rows if row.kind != "method" and metric in row.cells}
     if "retrain" not in anchors or not (methods or shortened):
         return None
@@ -67,17 +71,3 @@ def _panel(results: Results, block: Block, metric: str) -> CostPanel | None:
         base=anchors["base"].cells[metric].mean if "base" in anchors else None,
         band=band,
     )
-
-
-def _point(row: Row, metric: str) -> CostPoint | None:
-    cell = row.cells.get(metric)
-    if cell is None or row.request_share is None or not math.isfinite(cell.mean):
-        return None
-    return CostPoint(
-        row.title, row.request_share, cell.mean, cell.repeat_std if cell.std is None else cell.std, row.once_share
-    )
-
-
-def _cut_short(row: Row) -> bool:
-    """True for `retrain,epochs=...` and its presets: from scratch on the retain set, with all layers."""
-    return row.name.partition(",")[0].partition("@")[0] == "retrain" and "layers=" not in row.name

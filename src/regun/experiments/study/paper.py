@@ -59,7 +59,10 @@ class Paper:
         """Return the printed number; None for a forget request, method or metric that the paper does not report."""
         spec = MethodSpec.parse(method)
         printed = spec.name if spec.preset in _PRESETS and not spec.settings else method
-        return self.numbers.get((_fraction(forget), printed, metric))
+        try:
+            return self.numbers.get((float(forget), printed, metric))
+        except ValueError:  # `class:3`, a list of ids: not in the paper
+            return None
 
 
 def paper_numbers(study_name: str) -> Paper:
@@ -74,41 +77,25 @@ def paper_numbers(study_name: str) -> Paper:
         )
     setup, size = _SETUPS[study_name]
     note = f"Rows named paper: {_TITLES[setup]}, mean ± sample standard deviation as the paper's appendix prints them."
+    text = resources.files("regun.experiments.study").joinpath("paper_results.csv").read_text(encoding="utf-8")
     numbers = {
         (float(row["forget_fraction"]), row["method"], row["metric"]): Printed(float(row["mean"]), float(row["std"]))
-        for row in _rows()
+        for row in csv.DictReader(text.splitlines())
         if row["setup"] == setup
     }
     return Paper(setup, note + _REMARKS.get(setup, "") + (_SMALLER if size else ""), _ranked(numbers))
 
 
 def _ranked(numbers: Mapping[tuple[float, str, str], Printed]) -> dict[tuple[float, str, str], Printed]:
-    """Return the numbers with their marks: by the distance of the printed means to Retrain's, Base excluded."""
+    """Return the numbers with the paper's marks: by distance to Retrain, without regard to noise; equal ones share."""
     ranked = dict(numbers)
     for fraction, metric in {(fraction, metric) for fraction, _, metric in numbers}:
         rows = {name: n for (f, name, m), n in numbers.items() if (f, m) == (fraction, metric)}
         methods = [name for name in rows if name not in ("retrain", "base")]
-        marks = _marks({name: abs(rows[name].mean - rows["retrain"].mean) for name in methods})
-        ranked |= {(fraction, name, metric): replace(rows[name], mark=mark) for name, mark in marks.items()}
+        distances = {name: abs(rows[name].mean - rows["retrain"].mean) for name in methods}
+        for name, distance in distances.items():
+            closer = sum(other < distance - 1e-9 for other in distances.values())
+            if closer < 2:
+                mark = "second" if closer else "best"
+                ranked[fraction, name, metric] = replace(rows[name], mark=mark)
     return ranked
-
-
-def _marks(distances: Mapping[str, float]) -> dict[str, Mark]:
-    """Return best and second best as the paper marks them, without regard to noise; equal distances share a mark."""
-    names: dict[int, Mark] = {0: "best", 1: "second"}
-    closer = {
-        name: sum(other < distance - 1e-9 for other in distances.values()) for name, distance in distances.items()
-    }
-    return {name: names[n] for name, n in closer.items() if n in names}
-
-
-def _rows() -> list[dict[str, str]]:
-    text = resources.files("regun.experiments.study").joinpath("paper_results.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
-def _fraction(forget: str) -> float:
-    try:
-        return float(forget)
-    except ValueError:  # `class:3`, a list of ids: not of the paper
-        return float("nan")

@@ -55,18 +55,16 @@ def retrained_only(study: Study) -> Study:
 
 def powers(results: Results) -> list[Power]:
     """Return, for each request, the power in the main gap by seed and over all seeds, then in its parts."""
-    return [power for block in results.blocks for power in _of_block(block)]
-
-
-def _of_block(block: Block) -> list[Power]:
-    gap = block.main_gap
-    base = block.row("base").cells
-    if gap is None or gap not in base:
-        return []
-    floored = [one for one in base[gap].by_run if one.gap is not None and one.gap.floor_mean is not None]
-    by_seed = [_power(block, gap, [one], one.seed) for one in floored]
-    parts = [gap, *(name for name in PARTS if name in base)]
-    return by_seed + [_power(block, name, base[name].by_run, None) for name in parts if floored]
+    by_number = list[Power]()
+    for block in results.blocks:
+        gap, base = block.main_gap, block.row("base").cells
+        if gap is None or gap not in base:
+            continue
+        floored = [one for one in base[gap].by_run if one.gap is not None and one.gap.floor_mean is not None]
+        by_number += [_power(block, gap, [one], one.seed) for one in floored]
+        parts = [gap, *(name for name in PARTS if name in base)] if floored else []
+        by_number += [_power(block, name, base[name].by_run, None) for name in parts]
+    return by_number
 
 
 def _power(block: Block, number: str, by_run: Sequence[RunValue], seed: int | None) -> Power:

@@ -21,7 +21,10 @@ class RayExecutor:
     def __init__(
         self, opened: OpenStudy, address: str | None = None, workers: int | None = None, threads: int | None = None
     ) -> None:
-        ray = _ray()
+        try:
+            ray = import_module("ray")
+        except ImportError:
+            raise RegunError("the ray engine needs Ray; install it with: pip install 'regun[ray]'.") from None
         self.ray, self.started_here, share = ray, not ray.is_initialized(), threads or 1
         if self.started_here:
             _start(ray, address, workers, share)
@@ -66,13 +69,6 @@ class RayExecutor:
             self.queue.shutdown(force=True)
         if self.started_here:
             self.ray.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise RegunError("the ray engine needs Ray; install it with: pip install 'regun[ray]'.") from None
 
 
 def _queue_here(ray: Any) -> Any:

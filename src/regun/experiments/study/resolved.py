@@ -46,7 +46,9 @@ def _lines(study: Study) -> Iterator[str]:
         about = f": {PIPELINES[preset].about}" if preset in PIPELINES else ""
         yield f"{when:<8} with the input pipeline {preset}{about}"
     if study.tune:
-        yield f"tuned    on seed {full['tuned_on']}, {_reported(study)}; the search starts from the settings below"
+        reported = "one" if study.tuned_on in study.seeds else "none"
+        where = f"on seed {full['tuned_on']}, {reported} of those reported"
+        yield f"tuned    {where}; the search starts from the settings below"
     if study.references:
         yield f"references  trained from the seeds {', '.join(map(str, full['reference_seeds']))}"
     for name, blocks in full["methods"].items():
@@ -58,22 +60,14 @@ def _lines(study: Study) -> Iterator[str]:
                 yield f"    forget {forget}: {_shown(other)}"
 
 
-def _reported(study: Study) -> str:
-    return "one of those reported" if study.tuned_on in study.seeds else "none of those reported"
-
-
 def _shown(values: Mapping[str, Any]) -> str:
-    idle = {name for names in _idle(values) for name in names}
+    """Return settings as text, without those that have no effect with the others or decide speed only."""
+    idle = {"precision", "compile"}
+    if "optimizer" in values:
+        idle |= {"beta1", "beta2"} if values["optimizer"] == "sgd" else {"momentum", "nesterov"}
+    if values.get("schedule", "steps") != "steps":
+        idle.add("milestones")
+    if not values.get("warmup_epochs", 0):
+        idle |= {"warmup_epochs", "warmup_lr"}
     shown = {key: value for key, value in values.items() if value is not None and key not in idle}
     return " ".join(f"{key}={value}".replace(" ", "") for key, value in shown.items())
-
-
-def _idle(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield settings that have no effect with the others, and those that decide speed only."""
-    yield ("precision", "compile")
-    if "optimizer" in values:
-        yield ("beta1", "beta2") if values["optimizer"] == "sgd" else ("momentum", "nesterov")
-    if values.get("schedule", "steps") != "steps":
-        yield ("milestones",)
-    if not values.get("warmup_epochs", 0):
-        yield ("warmup_epochs", "warmup_lr")

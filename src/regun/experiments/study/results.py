@@ -225,35 +225,28 @@ class Results:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain row for every method, request, seed and repeat, with all of its numbers; costs last."""
-        rows: list[dict[str, Any]] = [
-            {
-                "study": self.name,
-                "forget": block.forget,
-                "method": row.name,
-                "title": row.title,
-                "kind": row.kind,
-                "seed": run.seed,
-                "repeat": run.repeat,
-                "key": run.key,
-                "verdict": run.evaluation.verdict if run.evaluation else None,
-                "worst": run.evaluation.worst if run.evaluation else None,
-                "diverged": run.diverged,
-                **run.cost,
-                **(run.evaluation.values() if run.evaluation else {}),
-            }
-            for block in self.blocks
-            for row in block.rows
-            for run in row.runs
-        ]
-        shares = [
-            {
-                "request_share": None if row.kind == "base" else _share(run.cost, block, run.seed),
-                "once_share": _share(run.once, block, run.seed),
-            }
-            for block in self.blocks
-            for row in block.rows
-            for run in row.runs
-        ]
+        rows, shares = list[dict[str, Any]](), list[dict[str, Any]]()
+        for block, row, run in ((b, r, run) for b in self.blocks for r in b.rows for run in r.runs):
+            evaluation = run.evaluation
+            rows.append(
+                {
+                    "study": self.name,
+                    "forget": block.forget,
+                    "method": row.name,
+                    "title": row.title,
+                    "kind": row.kind,
+                    "seed": run.seed,
+                    "repeat": run.repeat,
+                    "key": run.key,
+                    "verdict": evaluation.verdict if evaluation else None,
+                    "worst": evaluation.worst if evaluation else None,
+                    "diverged": run.diverged,
+                    **run.cost,
+                    **(evaluation.values() if evaluation else {}),
+                }
+            )
+            request = None if row.kind == "base" else _share(run.cost, block, run.seed)
+            shares.append({"request_share": request, "once_share": _share(run.once, block, run.seed)})
         columns = dict.fromkeys(name for row in rows for name in row)
         return [{**columns, **row, **share} for row, share in zip(rows, shares, strict=True)]
 
@@ -288,6 +281,7 @@ def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int,
     for run, evaluation in evaluated:
         for number, value in _run_values(run, evaluation, kind):
             values.setdefault(number, []).append(value)
+    costs = {what: [float(run.cost[what]) for run in runs if what in run.cost] for what in COSTS}
     return Row(
         name=name,
         title=title,
@@ -297,7 +291,7 @@ def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int,
         unranked=unranked,
         cells={number: _cell(by_run) for number, by_run in values.items()},
         verdicts=count(evaluation.verdict for _, evaluation in evaluated) if kind != "retrain" else {},
-        costs=_costs(runs),
+        costs={what: spread(values)[0] for what, values in costs.items() if values},
     )
 
 
@@ -404,11 +398,6 @@ def _share(cost: Mapping[str, float], block: Block, seed: int) -> float | None:
 def _once_share(row: Row, retrain: float | None) -> float | None:
     once = [float(run.once["backward"]) for run in row.runs if "backward" in run.once]
     return 100.0 * spread(once)[0] / retrain if once and retrain else None
-
-
-def _costs(runs: Sequence[Run]) -> dict[str, float]:
-    costs = {what: [float(run.cost[what]) for run in runs if what in run.cost] for what in COSTS}
-    return {what: spread(values)[0] for what, values in costs.items() if values}
 
 
 def _floors(rows: Sequence[Row]) -> dict[str, Floor]:

@@ -97,7 +97,8 @@ class MLflow:
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
-            self.client.log_metric(self.run, _plain(f"{group}/{name}"), value, step=step)
+            allowed = "".join(c if c.isalnum() or c in "_-. /" else "_" for c in f"{group}/{name}")
+            self.client.log_metric(self.run, allowed, value, step=step)
 
     def close(self) -> None:
         self.client.set_terminated(self.run)
@@ -136,8 +137,3 @@ def _library(module: str, package: str) -> Any:
         return import_module(module)
     except ImportError:
         raise RegunError(f"tracking with {package} needs it installed: pip install {package}.") from None
-
-
-def _plain(name: str) -> str:
-    """A metric name with only what MLflow allows in one."""
-    return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)

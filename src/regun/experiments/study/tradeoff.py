@@ -58,7 +58,11 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
     """Return the points of all methods per forget request; with the study that was swept, its curves over w."""
-    return [_tradeoff(block, study, weights) for block in results.blocks if _complete(block)]
+    return [
+        _tradeoff(block, study, weights)
+        for block in results.blocks
+        if all(_point(block.row(name)) for name in ("retrain", "base"))
+    ]
 
 
 def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff:
@@ -93,10 +97,6 @@ def _swept(study: Study, text: str, weights: Sequence[float]) -> list[str]:
 def _weight(text: str) -> float | None:
     w = MethodSpec.parse(text).settings.get("w")
     return None if w is None else float(w)
-
-
-def _complete(block: Block) -> bool:
-    return all(_point(block.row(name)) for name in ("retrain", "base"))
 
 
 def _point(row: Row, w: float | None = None) -> TradeOffPoint | None:
