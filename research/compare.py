@@ -53,15 +53,15 @@ def read(folder: Path, number: str, file_name: str = "rows.csv") -> dict[str, di
         for row in csv.DictReader(file):
             if row[number] and not (row["kind"] == "retrain" and number.startswith("gap")):
                 values[row["forget"], row["title"], row["method"]][int(row["seed"])].append(float(row[number]))
-    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    rows: dict[str, dict[str, Row]] = defaultdict(dict)
     for (forget, title, method), seeds in values.items():
         spreads = [statistics.variance(some) for some in seeds.values() if len(some) > 1]
         means = {seed: statistics.mean(some) for seed, some in seeds.items()}
-        found[forget][title] = Row(method, means, math.sqrt(statistics.mean(spreads)) if spreads else None)
-    return found
+        rows[forget][title] = Row(method, means, math.sqrt(statistics.mean(spreads)) if spreads else None)
+    return rows
 
 
-def asked(forget: str) -> str:
+def request_head(forget: str) -> str:
     """A request as the head of a table."""
     return f"{100 * float(forget):g} % forgotten" if forget[:1].isdigit() else forget
 
@@ -85,7 +85,7 @@ def compared(one: Seeds, other: Seeds) -> Difference:
     return Difference(mean, float(t.ppf(0.975, len(change) - 1)) * error, p)
 
 
-def holm(found: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Each p as large as it has to be for all of them to hold at once.
 
     >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
@@ -93,8 +93,8 @@ def holm(found: Mapping[str, float]) -> dict[str, float]:
     """
     adjusted: dict[str, float] = {}
     least = 0.0
-    for place, (name, p) in enumerate(sorted(found.items(), key=lambda pair: pair[1])):
-        least = max(least, min(1.0, (len(found) - place) * p))
+    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda pair: pair[1])):
+        least = max(least, min(1.0, (len(p_values) - place) * p))
         adjusted[name] = least
     return adjusted
 
@@ -117,7 +117,7 @@ def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
     for forget, rows in read(folder, number).items():
         floor = floors[forget][number]["mean"]
         heads = [
-            asked(forget),
+            request_head(forget),
             number,
             *(["the paper's"] if known else []),
             f"difference to {to}",
@@ -165,13 +165,13 @@ def details(folder: Path) -> str:
     numbers = {name: read(folder, name) for name in (*shown, "forward", "backward")}
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     for forget, rows in numbers["test_acc"].items():
-        heads = [asked(forget), *shown.values(), "samples", "verdicts"]
+        heads = [request_head(forget), *shown.values(), "samples", "verdicts"]
         lines = [f"forget {forget}", "", f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
         whole = sum(numbers[name][forget]["Retrain"].mean for name in ("forward", "backward"))
         for title in rows:
-            found = [numbers[name][forget].get(title) for name in shown]
+            by_number = [numbers[name][forget].get(title) for name in shown]
             took = sum(numbers[name][forget][title].mean for name in ("forward", "backward"))
-            cells = [f"{abs(row.mean) if abs(row.mean) < 0.05 else row.mean:.1f}" if row else "" for row in found]
+            cells = [f"{abs(row.mean) if abs(row.mean) < 0.05 else row.mean:.1f}" if row else "" for row in by_number]
             cells.append(f"{100 * took / whole:.0f} %")
             lines.append(f"| {' | '.join([title, *cells, _verdicts(folder, forget, title)])} |")
         apart = [f"{floors[forget][name]['mean']:.1f}" if name in floors[forget] else "" for name in shown]
@@ -182,8 +182,8 @@ def details(folder: Path) -> str:
 
 def _verdicts(folder: Path, forget: str, title: str) -> str:
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
-        found = [row for row in csv.DictReader(file) if (row["forget"], row["title"]) == (forget, title)]
-    counts = Counter(row["verdict"] for row in found if row["kind"] != "retrain")
+        rows = [row for row in csv.DictReader(file) if (row["forget"], row["title"]) == (forget, title)]
+    counts = Counter(row["verdict"] for row in rows if row["kind"] != "retrain")
     return ", ".join(
         f"{counts[verdict]} {verdict}" for verdict in ("passed", "inconclusive", "failed") if counts[verdict]
     )
@@ -202,7 +202,7 @@ def sweep(folder: Path, number: str) -> str:
         lines = [
             f"forget {forget}: {number}",
             "",
-            f"| {asked(forget)}, w | {' | '.join(weights)} |",
+            f"| {request_head(forget)}, w | {' | '.join(weights)} |",
             f"|---|{'---:|' * len(weights)}",
         ]
         for method, curve in curves.items():
@@ -219,7 +219,7 @@ def overview(folders: Sequence[Path], number: str) -> str:
         for forget, rows in read(folder, number).items():
             apart = f"{floors[forget][number]['mean']:.2f}"
             means = {title: f"{row.mean:.2f}" for title, row in rows.items()}
-            columns[f"{folder.name}, {asked(forget)}"] = {"two retrained models apart": apart, **means}
+            columns[f"{folder.name}, {request_head(forget)}"] = {"two retrained models apart": apart, **means}
     titles = list(dict.fromkeys(title for column in columns.values() for title in column))
     lines = [f"| {number} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     lines += [f"| {title} | {' | '.join(column.get(title, '') for column in columns.values())} |" for title in titles]
@@ -232,16 +232,16 @@ def problems(folder: Path, to: str, number: str, swept: bool) -> list[str]:
         return [f"{folder} holds no results; give a folder that research/publish.py has written."]
     if swept:
         return [] if (folder / "sweep.csv").exists() else [f"{folder} has no sweep over w (sweep.csv)."]
-    found: list[str] = []
+    faults: list[str] = []
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
         titles = list(dict.fromkeys(row["title"] for row in csv.DictReader(file)))
     if to not in titles:
-        found.append(f"--to is {to!r}; {folder} has the rows {', '.join(map(repr, titles))}.")
+        faults.append(f"--to is {to!r}; {folder} has the rows {', '.join(map(repr, titles))}.")
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
     if any(number not in known for known in floors.values()):
         known = sorted(set.intersection(*(set(known) for known in floors.values())))
-        found.append(f"--number is {number!r}; {folder} has a noise floor for {', '.join(known)}.")
-    return found
+        faults.append(f"--number is {number!r}; {folder} has a noise floor for {', '.join(known)}.")
+    return faults
 
 
 def printed(words: Sequence[str] | None = None) -> str:

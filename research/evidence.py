@@ -7,7 +7,7 @@
 Models are trained on a retain set with all, half or none of a pool of further records; requests of 1 to 100 records are
 drawn from the pool. So for every request the truth is known: the untouched base; models half-way (probabilities or
 log-odds averaged with those of a retrained model, or trained with half of the records); a truly retrained one. What
-the models said is kept in the cache, and only models that it lacks are trained.
+the models predicted is in the cache, and only models that it lacks are trained.
 """
 
 import argparse
@@ -80,25 +80,25 @@ def kinds(setup: Setup) -> Iterator[tuple[str, str, float]]:
 
 
 def train(setup: Setup, place: Path, root: str | None) -> None:
-    """Train what the cache lacks; each model's logits on every set are kept."""
+    """Train what the cache lacks; each model's logits on every set are stored."""
     data = load_data(read_data(setup.data, root), setup.preset)
-    kept = dict(np.load(place)) if place.exists() else {}
+    stored = dict(np.load(place)) if place.exists() else {}
     for split in range(setup.splits):
         splits = make_splits(data.train.labels, ForgetSpec.random(setup.pool), reserve(data.train.labels, split))
         sets = {name: (data.train, getattr(splits, name)) for name in ("retain", "forget", "val", "heldout")}
         sets["test"] = (data.test, np.arange(len(data.test.labels)))
-        kept |= {f"{split}/{name}/labels": examples.labels[rows] for name, (examples, rows) in sets.items()}
+        stored |= {f"{split}/{name}/labels": examples.labels[rows] for name, (examples, rows) in sets.items()}
         for name, what, share in kinds(setup):
-            if f"{split}/test/{name}" in kept:
+            if f"{split}/test/{name}" in stored:
                 continue
             started = time.process_time()
             some = np.random.default_rng(derive(split, what)).random(len(splits.forget)) < 0.5
             seen = {"all": np.ones_like(some), "none": np.zeros_like(some)}.get(what, some)
-            kept[f"{split}/in/{name}"] = seen
+            stored[f"{split}/in/{name}"] = seen
             rows = np.union1d(splits.retain, splits.forget[seen])
             model = trained(setup, data, rows, share, derive(split, name))
-            kept |= {f"{split}/{s}/{name}": eval_logits(model, *given).numpy() for s, given in sets.items()}
-            np.savez_compressed(place, **kept)
+            stored |= {f"{split}/{s}/{name}": eval_logits(model, *part).numpy() for s, part in sets.items()}
+            np.savez_compressed(place, **stored)
             print(f"split {split}: {name}, {time.process_time() - started:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -113,16 +113,16 @@ def trained(setup: Setup, data: Data, rows: np.ndarray, share: float, seed: int)
 # ------------------------------------------------------------------------------------------------------------- judging
 
 
-class Said:
-    """What the models of one split said, as the cache has it."""
+class SplitLogits:
+    """The logits of the models of one split, as the cache has them."""
 
-    def __init__(self, kept: Mapping[str, np.ndarray], split: int) -> None:
-        self.kept, self.split = kept, split
-        self.names = [key.split("/")[2] for key in kept if key.startswith(f"{split}/in/")]
+    def __init__(self, stored: Mapping[str, np.ndarray], split: int) -> None:
+        self.stored, self.split = stored, split
+        self.names = [key.split("/")[2] for key in stored if key.startswith(f"{split}/in/")]
         self.model = cache(self._model)
 
     def __getitem__(self, key: str) -> np.ndarray:
-        return self.kept[f"{self.split}/{key}"]
+        return self.stored[f"{self.split}/{key}"]
 
     def of(self, kind: str) -> list[str]:
         return [name for name in self.names if name.startswith(kind)]
@@ -146,7 +146,7 @@ class Said:
 class Case:
     """One base, one retrained model and models that never saw the pool."""
 
-    said: Said
+    logits: SplitLogits
     base: str
     half: str
     retrained: str
@@ -154,18 +154,18 @@ class Case:
 
     def models(self) -> dict[str, SplitPredictions]:
         """The models to be judged, by what they are."""
-        said, base, again = self.said, self.base, self.retrained
+        logits, base, again = self.logits, self.base, self.retrained
         return {
-            "base": said.model(base),
-            "probabilities half-way": said.averaged(base, again, odds=False),
-            "log-odds half-way": said.averaged(base, again, odds=True),
-            "half of the records": said.model(self.half),
-            "retrained": said.model(again),
+            "base": logits.model(base),
+            "probabilities half-way": logits.averaged(base, again, odds=False),
+            "log-odds half-way": logits.averaged(base, again, odds=True),
+            "half of the records": logits.model(self.half),
+            "retrained": logits.model(again),
         }
 
     def rows(self, kind: str, size: int, rng: np.random.Generator) -> np.ndarray | None:
         """A random request; where half of the records are in the model, just half of these are."""
-        seen = self.said[f"in/{self.half}"]
+        seen = self.logits[f"in/{self.half}"]
         if kind != "half of the records":
             return rng.choice(len(seen), size, replace=False)
         if size == 1:
@@ -174,13 +174,13 @@ class Case:
         return np.concatenate([rng.choice(side, count, replace=False) for side, count in sides])
 
 
-def cases(said: Said, outs: str, count: int, seed: int) -> Iterator[Case]:
+def cases(logits: SplitLogits, outs: str, count: int, seed: int) -> Iterator[Case]:
     """Each base with two retrained models in turn; out models are other retrained ones, or short trainings."""
-    for k, (base, half) in enumerate(zip(said.of("base"), said.of("half"), strict=True)):
-        for again in said.of("retrained")[2 * k : 2 * k + 2]:
-            rng = np.random.default_rng([seed, said.split, k])
-            others = [name for name in said.of(outs) if name != again]
-            yield Case(said, base, half, again, tuple(rng.permutation(others)[:count].tolist()))
+    for k, (base, half) in enumerate(zip(logits.of("base"), logits.of("half"), strict=True)):
+        for again in logits.of("retrained")[2 * k : 2 * k + 2]:
+            rng = np.random.default_rng([seed, logits.split, k])
+            others = [name for name in logits.of(outs) if name != again]
+            yield Case(logits, base, half, again, tuple(rng.permutation(others)[:count].tolist()))
 
 
 Rule = Callable[[SplitPredictions, SplitPredictions, Sequence[SplitPredictions], int], str]
@@ -196,32 +196,32 @@ def by_interval(after: SplitPredictions, before: SplitPredictions, outs: Sequenc
     return "forgotten" if (auc.low or 0) <= 50 <= (auc.high or 0) else "remembered"
 
 
-def on_scale(scale: Callable[[Predictions], np.ndarray], *given: object) -> str:
+def on_scale(scale: Callable[[Predictions], np.ndarray], *arguments: object) -> str:
     """The rule, on another scale than log-odds."""
     usual, rule._odds = rule._odds, scale
     try:
-        return by_influence(*given)
+        return by_influence(*arguments)
     finally:
         rule._odds = usual
 
 
 def judged(
-    every: Sequence[Said], outs: str, count: int, by: Rule, requests: int
+    every: Sequence[SplitLogits], outs: str, count: int, by: Rule, requests: int
 ) -> dict[tuple[str, int], Counter[str]]:
-    """How often each answer is given, by what the model is and the size of the request."""
-    found: dict[tuple[str, int], Counter[str]] = {}
-    for case in (case for said in every for case in cases(said, outs, count, 0)):
-        base, others = case.said.model(case.base), [case.said.model(name) for name in case.outs]
+    """Return how often each answer occurs, by what the model is and the size of the request."""
+    counts: dict[tuple[str, int], Counter[str]] = {}
+    for case in (case for logits in every for case in cases(logits, outs, count, 0)):
+        base, others = case.logits.model(case.base), [case.logits.model(name) for name in case.outs]
         for kind, model in case.models().items():
             for size in SIZES:
-                rng = np.random.default_rng([case.said.split, int(case.base[-1]), int(case.retrained[-1]), size])
+                rng = np.random.default_rng([case.logits.split, int(case.base[-1]), int(case.retrained[-1]), size])
                 for number in range(requests):
                     rows = case.rows(kind, size, rng)
                     if rows is not None:
-                        given = [only(m, rows) for m in (model, base, *others)]
-                        answer = by(given[0], given[1], given[2:], number)
-                        found.setdefault((kind, size), Counter())[answer] += 1
-    return found
+                        models = [only(m, rows) for m in (model, base, *others)]
+                        answer = by(models[0], models[1], models[2:], number)
+                        counts.setdefault((kind, size), Counter())[answer] += 1
+    return counts
 
 
 def only(model: SplitPredictions, rows: np.ndarray) -> dict[str, Predictions]:
@@ -230,15 +230,15 @@ def only(model: SplitPredictions, rows: np.ndarray) -> dict[str, Predictions]:
     return {**model, "forget": Predictions(whole.log_probs[rows], whole.labels[rows], whole.indices[rows])}
 
 
-def show(title: str, found: Mapping[tuple[str, int], Counter[str]]) -> None:
-    """Percent of requests that are accepted; of the last kind also how often it is wrongly told apart."""
+def show(title: str, counts: Mapping[tuple[str, int], Counter[str]]) -> None:
+    """Percent of requests that are accepted; of the last kind also how often it is wrongly rejected."""
     print(f"\n| {title} | " + " | ".join(map(str, SIZES)) + " |\n|---" * 1 + "|---" * len(SIZES) + "|")
-    names = list(dict.fromkeys(kind for kind, _ in found))
+    names = list(dict.fromkeys(kind for kind, _ in counts))
     for kind in names:
-        print(row(f"{kind}, accepted", [percent(found.get((kind, size)), "forgotten") for size in SIZES]))
-    told = ("remembered", "over-forgotten")
-    print(row(f"{names[-1]}, rejected", [percent(found.get((names[-1], size)), *told) for size in SIZES]))
-    print(f"\n{max(sum(c.values()) for c in found.values())} requests a cell", flush=True)
+        print(row(f"{kind}, accepted", [percent(counts.get((kind, size)), "forgotten") for size in SIZES]))
+    rejected = ("remembered", "over-forgotten")
+    print(row(f"{names[-1]}, rejected", [percent(counts.get((names[-1], size)), *rejected) for size in SIZES]))
+    print(f"\n{max(sum(c.values()) for c in counts.values())} requests a cell", flush=True)
 
 
 def percent(count: Counter[str] | None, *answers: str) -> str:
@@ -258,8 +258,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     train(CIFAR if args.data else DIGITS, args.cache, args.data)
-    kept = dict(np.load(args.cache))
-    every = [Said(kept, split) for split in sorted({int(key.split("/")[0]) for key in kept})]
+    stored = dict(np.load(args.cache))
+    every = [SplitLogits(stored, split) for split in sorted({int(key.split("/")[0]) for key in stored})]
     rules: list[tuple[str, str, int, Rule]] = [
         ("8 retrained models", "retrained", 8, by_influence),
         ("4 short trainings, a quarter of the epochs", "quarter", 4, by_influence),

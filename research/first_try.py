@@ -10,7 +10,7 @@ after two epochs of fine-tuning on the retained records at a tenth of the usual 
     python research/first_try.py --out first_try --rows mlp lstm:10%    # some of them
     python research/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
 
-Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are kept. DIR holds CIFAR-10 (`regun data`); without
+Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are reused. DIR holds CIFAR-10 (`regun data`); without
 it, images are drawn. Seconds are of the processor (`time.process_time`, one thread), so that other work does not count.
 """
 
@@ -46,12 +46,12 @@ Way = Callable[["Case"], dict[str, Any]]
 
 def with_method(method: str, *, tune: int | None = None, recipe: bool = False, teacher: bool = False) -> Way:
     def settings(case: "Case") -> dict[str, Any]:
-        told = TEACHERS[case.name](*case.retain) if teacher else None
+        trained = TEACHERS[case.name](*case.retain) if teacher else None
         return {
             "method": method,
             **({"trials": tune} if tune else {}),
             "recipe": case.user.recipe if recipe else None,
-            "teacher": told,
+            "teacher": trained,
         }
 
     return settings
@@ -91,9 +91,9 @@ class Case:
         self.sets: Sets = self.user.data(seed, data)
         x, y = self.sets["train"]
         gone = forgotten(len(y), request, seed)
-        kept = torch.ones(len(y), dtype=torch.bool)
-        kept[gone] = False
-        self.forget, self.retain = (rows(x, gone), y[gone]), (rows(x, kept), y[kept])
+        retained = torch.ones(len(y), dtype=torch.bool)
+        retained[gone] = False
+        self.forget, self.retain = (rows(x, gone), y[gone]), (rows(x, retained), y[retained])
         self.cpu: list[float] = []
         self.base = self.trained("base", self.sets["train"], 100 * seed)
         label = f"{request.rstrip('%')}{'p' if request.endswith('%') else ''}"
@@ -102,7 +102,7 @@ class Case:
         ]
 
     def trained(self, label: str, on: tuple[Any, torch.Tensor], seed: int) -> nn.Module:
-        """By the user's own loop; kept in a file."""
+        """By the user's own loop; stored in a file."""
         file = self.out / "models" / f"{self.name}-{self.seed}-{label}.safetensors"
         model = self.user.build(seed)
         if not file.exists():
@@ -118,7 +118,7 @@ class Case:
         self.cpu.append(float(file.with_suffix(".seconds").read_text()))
         return model.eval()
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """What a user gives to `unlearn` besides the model."""
         rebuild = self.user.build if self.user.pretrained else None
         sets = {"forget": self.forget, "retain": self.retain, "heldout": self.sets["heldout"]}
@@ -130,11 +130,11 @@ class Case:
         sets = {"forget": self.forget, "retain": self.retain, "test": self.sets["test"]}
         truth, *others = self.retrained
         others = [other for other in others if other is not model]
-        found = regun.audit(model, **sets, retrained=[truth, *others], bootstrap=0)
-        numbers = {name: found.numbers[name].value for name in NUMBERS}
+        evaluation = regun.audit(model, **sets, retrained=[truth, *others], bootstrap=0)
+        numbers = {name: evaluation.numbers[name].value for name in NUMBERS}
         if relearned:
             return {f"relearned_{name}": numbers[name] for name in ("forget_acc", "rmia_auc", "test_acc")}
-        gap = found.gaps["gap_rftp"]
+        gap = evaluation.gaps["gap_rftp"]
         return {**numbers, "gap": gap.value, "limit": gap.floor_limit or 0.0, "floor": gap.floor_mean or 0.0}
 
     def relearning_sets(self, model: nn.Module, relearned: bool) -> dict[str, float]:
@@ -227,7 +227,7 @@ def one(case: Case, way: str) -> dict[str, Any]:
         return {**case.measure(case.retrained[TRUTH.index(way) - 1]), "share": 1.0, "retraining": seconds}
     started = time.process_time()
     try:
-        arguments = {**case.given(), **WAYS[way](case)}  # a teacher's training counts
+        arguments = {**case.arguments(), **WAYS[way](case)}  # a teacher's training counts
         outcome = (regun.tune if "trials" in arguments else regun.unlearn)(case.base, **arguments)
     except regun.RegunError as fault:
         return {"error": str(fault)}
@@ -252,14 +252,14 @@ def key(row: dict[str, Any]) -> tuple[str, str, int, str]:
     return row["user"], row["request"], row["seed"], row["way"]
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def table(all_rows: list[dict[str, Any]]) -> str:
     """One line a model, request and way: means over the seeds, against the retrained model of the same seed."""
     head = ["model", "forgotten", "way", "test", "forget", "RMIA AUC", "gap", "limit (inside)"]
     head += ["cost", "forget, relearned", "AUC, relearned"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
+    truth = {key(row)[:3]: row for row in all_rows if row["way"] == "retrained"}
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in found:
+    for row in all_rows:
         if "error" not in row and key(row)[:3] in truth:
             groups.setdefault((row["user"], row["request"], row["way"]), []).append(row)
     order = list(USERS)
@@ -269,13 +269,13 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def overview(found: list[dict[str, Any]]) -> str:
+def overview(all_rows: list[dict[str, Any]]) -> str:
     """One line a way: what it costs in accuracy, how often it is within the noise floor, how far it is from retrained.
 
     Within counts on rows only whose base is not: where nothing done is within too, that shows nothing.
     """
-    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
-    base = {key(row)[:3]: row for row in found if row["way"] == "base"}
+    truth = {key(row)[:3]: row for row in all_rows if row["way"] == "retrained"}
+    base = {key(row)[:3]: row for row in all_rows if row["way"] == "base"}
     head = [
         "way",
         "rows",
@@ -287,7 +287,7 @@ def overview(found: list[dict[str, Any]]) -> str:
     ]
     lines = ["| " + " | ".join([*head, "forget, relearned, off by"]) + " |", "|" + "---|" * (len(head) + 1)]
     for way in ("base", "retrained again", *WAYS):
-        rows = [row for row in found if row["way"] == way and "error" not in row and key(row)[:3] in truth]
+        rows = [row for row in all_rows if row["way"] == way and "error" not in row and key(row)[:3] in truth]
         if not rows:
             continue
         test = [row["test_acc"] - truth[key(row)[:3]]["test_acc"] for row in rows]
@@ -336,9 +336,9 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.WARNING)
     if args.table:
-        found = read(args.out / "rows.jsonl")
-        shown = [row for row in found if not args.ways or row["way"] in (*TRUTH, *args.ways)]
-        print(overview(found), table(shown), sep="\n\n")
+        all_rows = read(args.out / "rows.jsonl")
+        shown = [row for row in all_rows if not args.ways or row["way"] in (*TRUTH, *args.ways)]
+        print(overview(all_rows), table(shown), sep="\n\n")
     else:
         run(args)
 

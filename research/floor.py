@@ -5,7 +5,7 @@
 Every example has a hardness, every model noise of its own on every example and a shift of its own; members are
 remembered. `models` retrained ones (Retrain and the references) judge a further retrained one, one that has half of the
 forget set left, and the base. Printed: in percent, how often each fails (of the retrained one: a false
-alarm), and how often the base is not told. About 20 minutes on one core.
+alarm), and how often the base is not flagged. About 20 minutes on one core.
 """
 
 import argparse
@@ -39,16 +39,16 @@ class World:
 
 
 def rates(models: int, forget: int, shifts: float, member: float, repeats: int) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for number in range(repeats):
         world = World(np.random.default_rng([models, forget, int(100 * shifts), number]), forget, shifts, member)
         judges, base = [world.model() for _ in range(models)], world.model(1.0)
         for kind, model in (("retrained", world.model()), ("half left", world.model(0.5)), ("base", base)):
-            told = evaluate(model, judges[0], judges[1:], before=base, attacks=["rmia"], bootstrap=0)
-            found.setdefault(kind, Counter())[str(told.verdict)] += 1
-            if kind == "retrained" and told.verdict == "failed":
-                found.setdefault("by", Counter())[str(told.worst)] += 1
-    return found
+            evaluation = evaluate(model, judges[0], judges[1:], before=base, attacks=["rmia"], bootstrap=0)
+            counts.setdefault(kind, Counter())[str(evaluation.verdict)] += 1
+            if kind == "retrained" and evaluation.verdict == "failed":
+                counts.setdefault("by", Counter())[str(evaluation.worst)] += 1
+    return counts
 
 
 def main() -> None:
@@ -63,10 +63,10 @@ def main() -> None:
     for models in args.models:
         for forget in args.forget:
             for shifts, memory in ((0.0, "strong"), (0.3, "strong"), (0.1, "weak")):
-                found = rates(models, forget, shifts, MEMBERS[memory], args.repeats)
-                alarms += found.pop("by", Counter())
-                failed = [100 * found[kind]["failed"] / args.repeats for kind in ("retrained", "half left", "base")]
-                blind = 100 * found["base"]["inconclusive"] / args.repeats
+                counts = rates(models, forget, shifts, MEMBERS[memory], args.repeats)
+                alarms += counts.pop("by", Counter())
+                failed = [100 * counts[kind]["failed"] / args.repeats for kind in ("retrained", "half left", "base")]
+                blind = 100 * counts["base"]["inconclusive"] / args.repeats
                 cells = [str(models), str(forget), str(shifts), memory, *(f"{v:.1f}" for v in (*failed, blind))]
                 print("| " + " | ".join(cells) + " |", flush=True)
     print(f"\n{args.repeats} repeats a row; what raised false alarms: {dict(alarms)}")

@@ -42,8 +42,8 @@ WORLDS: dict[str, Callable[[np.random.Generator, int], Scores]] = {
 
 
 def ours(contrast: Contrast, seed: int) -> tuple[float, float]:
-    found = auc_interval(contrast)
-    return found.low or 0.0, 100.0 if found.high is None else found.high
+    estimate = auc_interval(contrast)
+    return estimate.low or 0.0, 100.0 if estimate.high is None else estimate.high
 
 
 def bootstrap(contrast: Contrast, seed: int) -> tuple[float, float]:
@@ -72,8 +72,8 @@ def coverage(world: str, members: int, unseen: int, repeats: int, interval: Inte
 def worst_share(size: int) -> float:
     """The lowest coverage of a share's interval over all true shares, exactly, in percent."""
     true = np.linspace(0.001, 0.999, 1999)
-    found = [share(hits / size, size) for hits in range(size + 1)]
-    held = [((n.low or 0.0) <= 100 * true) & (100 * true <= (n.high or 0.0)) for n in found]
+    shares = [share(hits / size, size) for hits in range(size + 1)]
+    held = [((n.low or 0.0) <= 100 * true) & (100 * true <= (n.high or 0.0)) for n in shares]
     return 100 * float((binom.pmf(np.arange(size + 1)[:, None], size, true) * np.array(held)).sum(axis=0).min())
 
 
@@ -89,12 +89,14 @@ def main() -> None:
     print(row(f"AUC, {args.unseen} unseen; members:", [str(m) for m in MEMBERS]))
     print(row("---", ["---"] * len(MEMBERS)))
     for world in WORLDS:
-        found = [coverage(world, m, args.unseen, args.repeats, ours) for m in MEMBERS]
-        print(row(world, [f"{held:.1f} ({width:.0f})" for held, width in found]), flush=True)
+        coverages = [coverage(world, m, args.unseen, args.repeats, ours) for m in MEMBERS]
+        print(row(world, [f"{held:.1f} ({width:.0f})" for held, width in coverages]), flush=True)
     few = min(args.repeats, 400)
     for name, interval in (("percentile bootstrap", bootstrap), ("DeLong", delong)):
-        found = [coverage("shifted a little", m, args.unseen, few, interval) for m in MEMBERS]
-        print(row(f"*{name}, shifted a little*", [f"{held:.1f} ({width:.0f})" for held, width in found]), flush=True)
+        coverages = [coverage("shifted a little", m, args.unseen, few, interval) for m in MEMBERS]
+        print(
+            row(f"*{name}, shifted a little*", [f"{held:.1f} ({width:.0f})" for held, width in coverages]), flush=True
+        )
     print(row("a share (accuracy), worst case", [f"{worst_share(m):.1f}" for m in MEMBERS]))
 
 

@@ -27,27 +27,27 @@ MORE = ("forget_div", "val_acc", "gap_rfvp", "influence_left")
 def rows(source: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Of every number that a run has, those that the tables and the reading use."""
     with source.open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
+        read = list(csv.DictReader(file))
     wanted = (*NAMED, *PAPER_COLUMNS, *MORE)
-    head = [name for name in found[0] if name in wanted or name.startswith("relearn")]
-    return head, [{name: row[name] for name in head} for row in found]
+    head = [name for name in read[0] if name in wanted or name.startswith("relearn")]
+    return head, [{name: row[name] for name in head} for row in read]
 
 
-def write_rows(target: Path, head: list[str], kept: list[dict[str, str]]) -> None:
+def write_rows(target: Path, head: list[str], published: list[dict[str, str]]) -> None:
     with target.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, head, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(kept)
+        writer.writerows(published)
 
 
-def about(table: dict[str, Any], kept: list[dict[str, str]], columns: list[str]) -> dict[str, Any]:
-    told = {name: table[name] for name in ("title", "about", "seeds", "repeats", "versions", "machine", "missing")}
+def about(table: dict[str, Any], published: list[dict[str, str]], columns: list[str]) -> dict[str, Any]:
+    facts = {name: table[name] for name in ("title", "about", "seeds", "repeats", "versions", "machine", "missing")}
     floors = {
         block["forget"]: {name: floor for name, floor in block["floors"].items() if name in columns}
         for block in table["requests"]
     }
-    seconds = sum(float(row["seconds"] or 0) for row in kept)
-    return {**told, "seconds of all runs shown": round(seconds), "floors": floors}
+    seconds = sum(float(row["seconds"] or 0) for row in published)
+    return {**facts, "seconds of all runs shown": round(seconds), "floors": floors}
 
 
 def main() -> None:
@@ -60,12 +60,12 @@ def main() -> None:
     shown = [sys.executable, "-m", "regun", "study", "show", args.study]
     study = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
     (args.results / "study.toml").write_text(study, encoding="utf-8")
-    head, kept = rows(args.out / "rows.csv")
-    write_rows(args.results / "rows.csv", head, kept)
+    head, published = rows(args.out / "rows.csv")
+    write_rows(args.results / "rows.csv", head, published)
     if (args.out / "sweep.csv").exists():
         write_rows(args.results / "sweep.csv", *rows(args.out / "sweep.csv"))
-    told = about(json.loads((args.out / "table.json").read_text(encoding="utf-8")), kept, head)
-    (args.results / "about.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    facts = about(json.loads((args.out / "table.json").read_text(encoding="utf-8")), published, head)
+    (args.results / "about.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     shutil.copyfile(args.out / "table.md", args.results / "table.md")
 
 

@@ -72,12 +72,12 @@ def counting_cost() -> None:
         ),
     }
     for name, (model, x, steps) in kinds.items():
-        examples, found = TensorExamples(x, labels, 3), {"with": [], "without": []}
+        examples, seconds = TensorExamples(x, labels, 3), {"with": [], "without": []}
         for _ in range(7):
-            found["with"].append(step_seconds(model, examples, steps))
+            seconds["with"].append(step_seconds(model, examples, steps))
             with patch.object(calls, "register_module_forward_pre_hook", lambda _: nullcontext()):
-                found["without"].append(step_seconds(model, examples, steps))
-        best = {how: f"{min(times) * 1e3:.2f} ms" for how, times in found.items()}
+                seconds["without"].append(step_seconds(model, examples, steps))
+        best = {how: f"{min(times) * 1e3:.2f} ms" for how, times in seconds.items()}
         print(f"a step of an {name}: {best['with']} with passes counted, {best['without']} without")
 
 
@@ -87,12 +87,12 @@ def main() -> None:
     for method in ("regun", "finetune", "salun"):
         sets = reads("forget", "retain", "heldout")
         cost = regun.unlearn(model, **sets, method=method, run=regun.RunOptions(budget=regun.Budget(steps=20))).cost
-        found = {name: some.reads for name, some in sets.items()}
-        print(f"{method}, 20 steps of {cost.backward} examples: {sum(found.values())} items read, {found}")
+        reads = {name: some.reads for name, some in sets.items()}
+        print(f"{method}, 20 steps of {cost.backward} examples: {sum(reads.values())} items read, {reads}")
     sets = reads("forget", "retain", "test")
     regun.audit(model, **sets, retrained=others, bootstrap=10)
-    found = {name: some.reads for name, some in sets.items()}
-    print(f"audit of four models on {sum(map(len, sets.values()))} examples: {sum(found.values())} items read, {found}")
+    reads = {name: some.reads for name, some in sets.items()}
+    print(f"audit of four models on {sum(map(len, sets.values()))} examples: {sum(reads.values())} items read, {reads}")
     pictures = TensorExamples(torch.randn(20_000, 3, 32, 32), np.zeros(20_000, dtype=np.int64), 2)
     started = time.process_time()
     content_digests(pictures)

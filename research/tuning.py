@@ -73,18 +73,18 @@ class Ground:
     def __init__(self, args: argparse.Namespace, seed: int) -> None:
         self.store, self.budget, self.seed = Store(args.store), Budget(steps=args.steps), seed
         self.data = load_data(DataSpec("digits"), "digits")
-        kept = reserve(self.data.train.labels, seed)
-        self.splits = make_splits(self.data.train.labels, ForgetSpec.random(0.1), kept)
-        self.base = self.train(kept.base, seed, "base")
+        reserved = reserve(self.data.train.labels, seed)
+        self.splits = make_splits(self.data.train.labels, ForgetSpec.random(0.1), reserved)
+        self.base = self.train(reserved.base, seed, "base")
         self.retrain, *self.references = [self.train(self.splits.retain, s, "retrain") for s in range(seed, seed + 5)]
-        self.truth, *self.others = [self.signals(a) for a in (self.retrain, *self.references)]
+        self.truth, *self.others = [self.predictions(a) for a in (self.retrain, *self.references)]
 
     def train(self, indices, training_seed, role):
         model, recipe = ModelSpec("cnn"), RECIPES["digits"]
         training = Training(data=self.data, trained_on=indices, model=model, recipe=recipe, seed=training_seed)
         return train_model(training, self.store, CPU, about={"role": role})
 
-    def signals(self, artifact):
+    def predictions(self, artifact):
         return split_predictions(artifact, self.data, self.splits, self.store)
 
     def run(self, method, config) -> Unlearning:
@@ -95,8 +95,10 @@ class Ground:
         artifact = unlearn_model(self.run(method, config), self.store, CPU, about={})
         if artifact.info["diverged"]:
             return {"gap_rftp": 100.0, "gap_rfvp": 100.0}
-        found = evaluate(self.signals(artifact), self.truth, self.others, attacks=["rmia"], bootstrap=0, floor=False)
-        return {name: found.values()[name] for name in ("gap_rftp", "gap_rfvp")}
+        evaluation = evaluate(
+            self.predictions(artifact), self.truth, self.others, attacks=["rmia"], bootstrap=0, floor=False
+        )
+        return {name: evaluation.values()[name] for name in ("gap_rftp", "gap_rfvp")}
 
     def search(self, method, start, objective, trials) -> Search:
         space, judges = (
@@ -190,9 +192,9 @@ def compare_samplers(args: argparse.Namespace) -> None:
                 return Trial(number=number, values=values, score=at(values), forgetting=0.0, utility=0.0)
 
             proposer = Proposer(space=space, seed=seed, spread=spread, sampler=sampler)
-            found = run_trials(proposer, max(left), attempt)
+            trials = run_trials(proposer, max(left), attempt)
             for count, values in left.items():
-                values.append(100 * (min(t.score for t in found[:count]) - best) / (median - best))
+                values.append(100 * (min(t.score for t in trials[:count]) - best) / (median - best))
         print(f"{name:12}", "  ".join(f"{count} trials: {np.mean(v):4.1f}" for count, v in left.items()), flush=True)
 
 
@@ -231,14 +233,14 @@ def compare_forms(args: argparse.Namespace) -> None:
     for name in (m for m in args.methods if m != "ssd"):
         method, start = get_method(name), MethodSpec.parse(name).configure()
         order = ground.search(method, start, "reference", 1)
-        found = [f for f in (form_parts(ground, order, values) for values in grid(order.space)) if f]
-        settings += len(found)
-        gaps = np.array([gap for gap, _ in found])
+        forms = [f for f in (form_parts(ground, order, values) for values in grid(order.space)) if f]
+        settings += len(forms)
+        gaps = np.array([gap for gap, _ in forms])
         for form, score in FORMS.items():
-            scores = [score(parts) for _, parts in found]
+            scores = [score(parts) for _, parts in forms]
             beyond[form].append(gaps[int(np.argmin(scores))] - gaps.min())
             ranks[form].append(spearmanr(scores, gaps)[0])
-        print(f"{name}: {len(found)} settings", file=sys.stderr, flush=True)
+        print(f"{name}: {len(forms)} settings", file=sys.stderr, flush=True)
     print(f"{settings} settings of {len(ranks['as it is'])} methods, seed {ground.seed}")
     for form, values in beyond.items():
         print(f"{form:22} beyond the best {np.mean(values):.2f}, at most {np.max(values):.2f}; rank correlation {np.mean(ranks[form]):.2f}")  # fmt: skip

@@ -1,6 +1,6 @@
 """Models as users bring them, with data and how each was trained; the ground of research/first_try.py.
 
-Images are CIFAR-10's where a directory with it is given, otherwise drawn: smooth patterns, moved and covered with noise.
+Images are CIFAR-10's where you name its directory, otherwise drawn: smooth patterns, moved and covered with noise.
 """
 
 import math
@@ -112,9 +112,9 @@ def table(seed: int, _: Path | None) -> Sets:
     y = draw.integers(0, 3, 4000)
     centres = 1.05 * np.random.default_rng(7).standard_normal((3, 20))
     x = centres[y] + draw.standard_normal((4000, 20)) * 1.2
-    said = np.where(draw.random(4000) < 0.05, draw.integers(0, 3, 4000), y)
+    labels = np.where(draw.random(4000) < 0.05, draw.integers(0, 3, 4000), y)
     sizes = {"train": 2000, "heldout": 800, "test": 1200}
-    return divided(torch.from_numpy(x).float(), torch.from_numpy(said), sizes, seed)
+    return divided(torch.from_numpy(x).float(), torch.from_numpy(labels), sizes, seed)
 
 
 def words(seed: int) -> tuple[Tensor, Tensor]:
@@ -123,8 +123,8 @@ def words(seed: int) -> tuple[Tensor, Tensor]:
     topic = draw.integers(0, 4, 3600)
     own = 100 + 50 * topic[:, None] + draw.integers(0, 50, (3600, 20))
     x = np.where(draw.random((3600, 20)) < 0.25, own, draw.integers(300, 500, (3600, 20)))
-    said = np.where(draw.random(3600) < 0.05, draw.integers(0, 4, 3600), topic)
-    return torch.from_numpy(x), torch.from_numpy(said)
+    labels = np.where(draw.random(3600) < 0.05, draw.integers(0, 4, 3600), topic)
+    return torch.from_numpy(x), torch.from_numpy(labels)
 
 
 WORD_SIZES = {"train": 1500, "heldout": 800, "test": 1300}
