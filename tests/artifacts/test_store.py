@@ -129,11 +129,11 @@ def test_finding_by_the_first_digits(store: Store) -> None:
     twice = next(first for first, hits in by_first.items() if len(hits) > 1)
     with error(StoreError, len(by_first[twice]), repr(twice)):
         store.find(twice)
-    with error(StoreError, "0", "model", "'xyz'", "--store"):
+    with error(StoreError, "model", "'xyz'", "--store"):
         store.find("xyz", "model")
     model = keys[0]
     assert store.find(model, "model").kind == "model"
-    with error(StoreError, "0", "predictions"):
+    with error(StoreError, "predictions", repr(model)):
         store.find(model, "predictions")
 
 

@@ -133,11 +133,15 @@ class Store:
     def find(self, prefix: str, kind: str | None = None) -> Artifact:
         """Return the one artifact whose key starts with `prefix`."""
         hits = [(k, key) for k, key in self._entries(*([kind] if kind else KINDS)) if key.startswith(prefix)]
-        if len(hits) != 1:
-            what = f"{len(hits)} {kind or 'artifact'}s" if hits else f"no {kind or 'artifact'}"
-            more = " Give more digits." if hits else ""
+        if not hits:
+            kinds = kind or "artifact"
             raise StoreError(
-                f"the store {self.root} has {what} whose key starts with {prefix[:64]!r}; {self._hint()}{more}"
+                f"the store {self.root} has no {kinds} whose key starts with {prefix[:64]!r}; {self._hint()}"
+            )
+        if len(hits) > 1:
+            raise StoreError(
+                f"the store {self.root} has {len(hits)} keys that start with {prefix[:64]!r}; give more digits. "
+                f"{self._hint()}"
             )
         return self.load(*hits[0])
 

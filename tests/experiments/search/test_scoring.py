@@ -47,7 +47,7 @@ def test_validation_alone_is_enough_and_nothing_is_not() -> None:
     only_val = Splits(np.arange(10), np.arange(10, 20), NONE, np.arange(20, 30), 30)
     np.testing.assert_array_equal(set_aside(only_val, labels)[1], np.arange(20, 30))
     bare = Splits(np.arange(20), np.arange(20, 30), NONE, NONE, 30)
-    with error(SplitError, 0, 2, "--val"):
+    with error(SplitError, 0, 2, "val=0.1"):
         set_aside(bare, labels)
 
 

@@ -453,7 +453,7 @@ def test_the_oracle_is_asked_for(world: World) -> None:
     with error(AuditError, world.base.key[:12]):
         world.search("finetune", references=(world.base,))
     without = replace(world.splits, val=np.zeros(0, dtype=np.int64))
-    with error(AuditError, "gap", "--val"):
+    with error(AuditError, "gap", "val=0.1"):
         world.search("finetune", splits=without)
     found = world.tune("finetune", retrain=None, references=(), objective="reference")
     assert found.objective == "reference"
