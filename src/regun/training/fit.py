@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regun.errors import SettingsError
 from regun.models.forward import counting
+from regun.parallel import current, is_writer
 from regun.rng import derive, own_torch_rng
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
@@ -92,7 +93,10 @@ class _Run:
         self.epoch, self.step = 0, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
         self.fitted = Fitted()
-        if recipe.compile:
+        self.processes = current()
+        if self.processes is not None:
+            self.processes.share_weights(job.model)
+        elif recipe.compile:  # a model whose batches are shared among processes runs as it is
             job.model.compile()
 
     @property
@@ -125,8 +129,8 @@ class _Run:
                 shown = now
             if self.finished:
                 break
-            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and self.checkpoint.due():
-                self.checkpoint.save(self._snapshot())
+            if self.step < self.stream.steps(self.epoch):
+                self._save_if_due()
         self._end_epoch()
 
     def _update(self, step: Step, lr: float) -> float | None:
@@ -176,8 +180,11 @@ class _Run:
         self.fitted.epochs.append(done)
         self.epoch, self.step = self.epoch + 1, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
-        if self.checkpoint is not None and self.epoch < self.epochs and not self.finished and self.checkpoint.due():
-            self.checkpoint.save(self._snapshot())
+        if self.processes is not None:
+            sums = [p.detach().double().sum() for p in self.parameters.values()]
+            self.processes.check_same("weights", torch.stack(sums).cpu().numpy())
+        if self.epoch < self.epochs and not self.finished:
+            self._save_if_due()
         with counting(None):  # what an observer looks at is not the run's cost
             self.job.on_epoch(done, self.job.model)
 
@@ -202,6 +209,11 @@ class _Run:
             epochs += 1
         return epochs
 
+    def _save_if_due(self) -> None:
+        """Save a snapshot if one is due; of several processes, which all have the same weights, one does it."""
+        if self.checkpoint is not None and is_writer() and self.checkpoint.due():
+            self.checkpoint.save(self._snapshot())
+
     def _snapshot(self) -> Snapshot:
         tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
         for index, parameter in enumerate(self.parameters.values()):
@@ -220,7 +232,10 @@ class _Run:
         return Snapshot(tensors, meta)
 
     def resume(self) -> None:
-        saved = self.checkpoint.load() if self.checkpoint is not None else None
+        saved = self.checkpoint.load() if self.checkpoint is not None and is_writer() else None
+        if self.checkpoint is not None and self.processes is not None:  # all go on from what one of them has read
+            meta, tensors = self.processes.broadcast(*((saved.meta, saved.tensors) if saved else (None, {})))
+            saved = Snapshot(tensors, meta) if meta is not None else None
         if saved is None:
             return
         model = {n[len("model.") :]: t for n, t in saved.tensors.items() if n.startswith("model.")}
