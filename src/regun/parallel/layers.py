@@ -1,84 +1,58 @@
 """BatchNorm and random layers of a part of a batch, as in the whole batch."""
 
-from collections.abc import Callable
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regun.parallel.processes import Processes
 
-RANDOM_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    functional.dropout,
-    functional.dropout1d,
-    functional.dropout2d,
-    functional.dropout3d,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-    functional.rrelu,
-    functional.gumbel_softmax,
-    torch.dropout,
-    torch.feature_dropout,
-    torch.alpha_dropout,
-    torch.feature_alpha_dropout,
-    torch.bernoulli,
-    torch.rand_like,
-    torch.randn_like,
-    torch.randint_like,
-)
-"""Functions of a tensor that draw for each of its elements or rows."""
-FILLED_AT_RANDOM: tuple[Callable[..., Any], ...] = (
-    torch.Tensor.bernoulli_,
-    torch.Tensor.normal_,
-    torch.Tensor.uniform_,
-    torch.Tensor.exponential_,
-    torch.Tensor.log_normal_,
-    torch.Tensor.cauchy_,
-    torch.Tensor.geometric_,
-    torch.Tensor.random_,
-)
-"""Methods that fill a tensor with draws."""
-DRAWN: tuple[Callable[..., Any], ...] = (torch.rand, torch.randn)
-"""Functions of a shape that return draws."""
 
+@contextmanager
+def whole_batch_layers(model: nn.Module, processes: Processes, examples: int) -> Generator[None]:
+    """Let layers inside work on the rows of this process as they would in a batch of `examples`.
 
-class WholeBatchLayers(TorchFunctionMode):
-    """Inside, layers work on the rows of this process as they would in a batch of `examples`.
-
-    BatchNorm normalizes by the statistics of the whole batch. A function that draws random numbers for a tensor whose
-    first dimension counts the examples (or a multiple of them) draws for the whole batch and uses its own rows. Numbers
-    that do not belong to examples are drawn alike in all processes.
+    BatchNorm normalizes by the statistics of the whole batch, and random numbers are drawn for the whole batch. Models
+    that draw none, as their first pass shows, are spared the second: it looks at every operation.
     """
+    draws = _DRAWS.setdefault(model, {})
+    before = torch.get_rng_state()
+    random = RandomNumbers(processes, examples) if draws.get(model.training, True) else nullcontext()
+    with BatchNorms(processes), random:
+        yield
+    drawn = not torch.equal(before, torch.get_rng_state())
+    # what an accelerator draws does not show in this generator
+    elsewhere = any(p.device.type != "cpu" for p in model.parameters())
+    draws[model.training] = draws.get(model.training, False) or drawn or elsewhere
 
-    def __init__(self, processes: Processes, examples: int) -> None:
+
+_DRAWS: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
+"""True for models that draw random numbers in their forward pass, by training mode."""
+
+
+class BatchNorms(TorchFunctionMode):
+    """Inside, BatchNorm in training normalizes by the statistics of the rows of all processes."""
+
+    def __init__(self, processes: Processes) -> None:
         super().__init__()
-        self.processes, self.examples = processes, examples
-        self.rows = processes.rows(examples)
-        self.own = self.rows.stop - self.rows.start
+        self.processes = processes
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         if func is functional.batch_norm:
-            return self._batch_norm(*args, **kwargs)
-        if func is functional.scaled_dot_product_attention:
-            return self._attention(*args, **kwargs)
-        if func in RANDOM_FUNCTIONS and self._per_example(args[0] if args else kwargs["input"]):
-            tensor, rest = (args[0], args[1:]) if args else (kwargs.pop("input"), ())
-            return self._own_part(func(self._whole(tensor), *rest, **kwargs), len(tensor))
-        if func in FILLED_AT_RANDOM and self._per_example(args[0]):
-            whole = func(self._whole(args[0]), *args[1:], **kwargs)
-            return args[0].copy_(self._own_part(whole, len(args[0])))
-        if func in DRAWN:
-            return self._drawn(func, args, kwargs)
-        return func(*args, **kwargs)
+            return self._batch_norm(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
     def _batch_norm(
         self,
-        x: Tensor,
+        input: Tensor,
         running_mean: Tensor | None,
         running_var: Tensor | None,
         weight: Tensor | None = None,
@@ -88,41 +62,64 @@ class WholeBatchLayers(TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         if not training:
-            return functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
-        return batch_norm(x, running_mean, running_var, weight, bias, momentum, eps, self.processes)
+            return functional.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return batch_norm(input, running_mean, running_var, weight, bias, momentum, eps, self.processes)
 
-    def _attention(self, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **more: Any) -> Tensor:
-        """Attention that drops weights at random sees the whole batch, with zeros in the rows of the others."""
-        rate = more.get("dropout_p", rest[1] if len(rest) > 1 else 0.0)
-        attention: Callable[..., Tensor] = functional.scaled_dot_product_attention
-        if not rate or not self._per_example(query):
-            return attention(query, key, value, *rest, **more)
-        mask = more.pop("attn_mask", rest[0] if rest else None)
-        if mask is not None and mask.ndim == query.ndim and len(mask) == len(query) > 1:
-            mask = self._whole(mask)
-        whole = (self._whole(tensor) for tensor in (query, key, value))
-        return self._own_part(attention(*whole, mask, *rest[1:], **more), len(query))
 
-    def _drawn(self, func: Callable[..., Tensor], size: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        shape = tuple(size[0]) if size and not isinstance(size[0], int) else size
-        if not shape or not all(isinstance(n, int) for n in shape) or shape[0] % self.own:
-            return func(*size, **kwargs)
-        times = shape[0] // self.own
-        return self._own_part(func((times * self.examples, *shape[1:]), **kwargs), shape[0])
+class RandomNumbers(TorchDispatchMode):
+    """Inside, operations that draw for each example draw for the whole batch and use the rows of this process.
 
-    def _per_example(self, tensor: object) -> bool:
-        return isinstance(tensor, Tensor) and tensor.ndim > 0 and len(tensor) > 0 and len(tensor) % self.own == 0
+    The dimension of the examples is the first that has their number, or else the first of all if that is a multiple of
+    it (several rows per example). Draws of other shapes do not belong to examples and are alike in all processes.
+    """
 
-    def _whole(self, part: Tensor) -> Tensor:
-        """Return a tensor for the whole batch with `part` in its rows and zeros elsewhere, in the same layout."""
-        times = len(part) // self.own
-        before, after = self.rows.start * times, (self.examples - self.rows.stop) * times
-        padding = [part.new_zeros((count, *part.shape[1:])) for count in (before, after)]
-        return torch.cat([padding[0], part, padding[1]])
+    def __init__(self, processes: Processes, examples: int) -> None:
+        super().__init__()
+        rows = processes.rows(examples)
+        self.examples, self.start, self.own = examples, rows.start, rows.stop - rows.start
 
-    def _own_part(self, whole: Tensor, count: int) -> Tensor:
-        start = self.rows.start * (count // self.own)
-        return whole[start : start + count]
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags or not args:
+            return func(*args, **kwargs)
+        place = next((n for n, arg in enumerate(args) if isinstance(arg, Tensor | list)), None)
+        if place is None:
+            return func(*args, **kwargs)
+        shape = args[place] if isinstance(args[place], list) else args[place].shape
+        where = self._examples_in(shape)
+        if where is None:
+            return func(*args, **kwargs)
+        whole = func(*(self._whole(arg, shape, where) for arg in args), **kwargs)
+        if isinstance(whole, tuple):
+            return tuple(self._own_rows(each, shape, where) for each in cast("tuple[Tensor, ...]", whole))
+        own = self._own_rows(whole, shape, where)
+        return args[0].copy_(own) if func.overloadpacket.__name__.endswith("_") else own
+
+    def _examples_in(self, shape: Sequence[int]) -> int | None:
+        """Return the dimension that counts the examples, or None."""
+        if self.own in shape:
+            return list(shape).index(self.own)
+        return 0 if shape and shape[0] and shape[0] % self.own == 0 else None
+
+    def _whole(self, arg: Any, shape: Sequence[int], where: int) -> Any:
+        """Return a tensor or a shape for the whole batch; a tensor has zeros in the rows of other processes.
+
+        It has the memory layout of the part: numbers are drawn in the order of memory.
+        """
+        size = [n * self.examples // self.own if d == where else n for d, n in enumerate(shape)]
+        if isinstance(arg, list) and arg == list(shape):
+            return size
+        if not isinstance(arg, Tensor) or arg.shape != torch.Size(shape):
+            return cast(object, arg)
+        order = sorted(range(arg.ndim), key=lambda d: -arg.stride(d))
+        whole = arg.new_zeros([size[d] for d in order]).permute([order.index(d) for d in range(arg.ndim)])
+        self._own_rows(whole, shape, where).copy_(arg)
+        return whole
+
+    def _own_rows(self, whole: Tensor, shape: Sequence[int], where: int) -> Tensor:
+        return whole.narrow(where, self.start * (shape[where] // self.own), shape[where])
 
 
 def batch_norm(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regun.errors import RegunError
-from regun.parallel.layers import WholeBatchLayers
+from regun.parallel.layers import whole_batch_layers
 from regun.parallel.processes import Processes, alone, current
 
 Inputs = Tensor | Mapping[str, Tensor]
@@ -82,14 +82,14 @@ class _Join(torch.autograd.Function):
 def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Tensor]) -> Tensor | None:
     """Return `call(model, x)`, an output with one row per example, computed by all processes; None if not shared.
 
-    A batch with fewer examples than processes is not shared: every process computes all of it.
+    A batch with less than two examples per process is not shared: every process computes all of it.
     """
     processes = current()
     tensors = list(x.values()) if isinstance(x, Mapping) else [x]
     if processes is None or not tensors or not tensors[0].ndim or any(map(_is_mapped, tensors)):
         return None
     examples = len(tensors[0])
-    if examples < processes.world:
+    if examples < 2 * processes.world:
         return None
 
     def own(tensor: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
 
     mine = {name: own(part) for name, part in x.items()} if isinstance(x, Mapping) else own(x)
     averaged = AVERAGED.get()
-    with alone(), WholeBatchLayers(processes, examples):
+    with alone(), whole_batch_layers(model, processes, examples):
         part = call(model, mine) if averaged else _with_spread_weights(model, mine, call, processes)
     rows = processes.rows(examples)
     if not part.ndim or len(part) != rows.stop - rows.start:
