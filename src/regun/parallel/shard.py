@@ -36,7 +36,7 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, processes: Processes, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.processes = processes
         ctx.set_materialize_grads(False)  # a weight that the loss does not use has no gradient
-        return tuple(t.view_as(t) for t in tensors)
+        return tuple(t.detach() for t in tensors)  # which keeps the memory layout; a view may not
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
