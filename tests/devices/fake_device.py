@@ -61,9 +61,7 @@ class DeviceTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _current is None:
-            raise RuntimeError("a tensor of the fake device is used outside of `fake_device()`.")
-        return _current.execute(func, args, kwargs or {})
+        return FakeDevice.in_use().execute(func, args, kwargs or {})
 
 
 class FakeDevice(TorchDispatchMode):
@@ -105,6 +103,13 @@ class FakeDevice(TorchDispatchMode):
         if not target:
             return out
         return tree_map(lambda o: on_device.get(id(o), o) if not _is_plain(o) else _wrapped(o, on_device), out)
+
+    @staticmethod
+    def in_use() -> "FakeDevice":
+        """Return the device of the innermost `fake_device()`."""
+        if _current is None:
+            raise RuntimeError("the fake device is used outside of `fake_device()`.")
+        return _current
 
     def _record(self, func: Any, what: str = "") -> None:
         here = [f for f in traceback.extract_stack() if "/regun/" in f.filename]
@@ -161,19 +166,16 @@ class FakeDevice(TorchDispatchMode):
 
 
 class DeviceModule:
-    """What `torch.get_device_module` returns for the device: its generator."""
-
-    def __init__(self, device: FakeDevice) -> None:
-        self.device = device
+    """What `torch.get_device_module` returns for the device: its generator. torch caches it, so it has no state."""
 
     def manual_seed(self, seed: int) -> None:
-        self.device.state = torch.Generator().manual_seed(seed).get_state()
+        FakeDevice.in_use().state = torch.Generator().manual_seed(seed).get_state()
 
     def get_rng_state(self, device: Any = None) -> Tensor:
-        return self.device.state.clone()
+        return FakeDevice.in_use().state.clone()
 
     def set_rng_state(self, state: Tensor, device: Any = None) -> None:
-        self.device.state = state.clone()
+        FakeDevice.in_use().state = state.clone()
 
     def is_available(self) -> bool:
         return True
@@ -191,7 +193,7 @@ def fake_device() -> Iterator[FakeDevice]:
     fused: Callable[[], list[str]] = optimizer._get_fused_kernels_supported_devices
     device = FakeDevice()
     _current = device
-    torch.lazy = DeviceModule(device)
+    torch.lazy = DeviceModule()
     optimizer._get_fused_kernels_supported_devices = lambda: [*fused(), DEVICE.type]
     try:
         with device:
