@@ -1,6 +1,5 @@
 """Data that augment at random: every audit reads plain inputs or refuses, with the same words."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,8 @@ from torch.utils.data import Dataset
 import regun
 from expect import assert_names, error
 from regun.cli import main
+from regun.data.dataset import DatasetExamples
+from regun.data.examples import Examples
 from regun.data.plain import AugmentedExamples
 from regun.data.sources import as_examples
 from regun.deletion import prepare_table, reaudit_receipt
@@ -78,13 +79,19 @@ def noisy_data() -> tuple[Dataset, tuple[torch.Tensor, torch.Tensor]]:
     return Noisy(), data()["test"]
 
 
-def test_audits_of_the_store_refuse_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def noisy_and_plain_data() -> tuple[Examples, tuple[torch.Tensor, torch.Tensor]]:
+    return DatasetExamples(Noisy(), 3, evaluation=Noisy(scale=0.0)), data()["test"]
+
+
+def test_commands_on_augmented_data_of_one_s_own_refuse_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ("--store", str(tmp_path), "--threads", str(torch.get_num_threads()), "--quiet")
-    own = ("--data", f"{__file__}:noisy_data", "--model", "mlp,features=8", "--recipe", "digits,epochs=1,batch_size=16")
-    assert main(["train", *own, "--json", *where]) == 0, capsys.readouterr().err
-    key = json.loads(capsys.readouterr().out)["key"]
-    assert main(["audit", key, "--forget", "0.1", *where]) == 2
-    assert_names(capsys.readouterr().err, "noisy_data", "augments", "evaluation")
+    how = ("--model", "mlp,features=8", "--recipe", "digits,epochs=1,batch_size=16")
+    assert main(["train", "--data", f"{__file__}:noisy_data", *how, *where]) == 2
+    assert_names(capsys.readouterr().err, "noisy_data", "augments", "evaluation=...")
+    assert not list(tmp_path.glob("model/*"))
+    assert main(["train", "--data", f"{__file__}:noisy_and_plain_data", *how, *where]) == 0
 
 
 def test_a_request_trains_on_augmented_and_audits_plain_records(tmp_path: Path) -> None:
