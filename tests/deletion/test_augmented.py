@@ -16,7 +16,6 @@ from regun.cli import main
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Examples
 from regun.data.plain import AugmentedExamples
-from regun.data.sources import as_examples
 from regun.deletion import prepare_table, reaudit_receipt
 from regun.deletion.project import open_project
 from regun.errors import DataError
