@@ -31,10 +31,10 @@ from regun.data.examples import Examples, Indices
 from regun.data.overlap import in_memory
 from regun.data.plain import check_no_augmentation
 from regun.data.sources import Source, as_examples, loaded_dataset
+from regun.devices import as_device
 from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
 from regun.hashing import code_digest, digest
-from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of

@@ -14,6 +14,7 @@ from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
+from regun.devices import as_device
 from regun.errors import LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
@@ -123,19 +124,6 @@ def restore_dtype(made: nn.Module, model: nn.Module) -> nn.Module:
     twin = copied(uncompiled(model)).to(device_of(plain))
     twin.load_state_dict(plain.state_dict())
     return twin.eval()
-
-
-def as_device(device: torch.device | str) -> torch.device:
-    """Return the device after writing a number to it and reading it back."""
-    try:
-        usable = torch.device(device)
-        torch.empty(1, device=usable).tolist()  # `meta` has tensors, but they hold nothing
-    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
-        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
-        raise RegunError(
-            f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use cpu, or leave it out."
-        ) from None
-    return usable
 
 
 def check_finite_weights(model: nn.Module) -> None:

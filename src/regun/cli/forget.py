@@ -150,19 +150,20 @@ def run(args: argparse.Namespace) -> int:
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     """Return the project of --project, or of the stored model of --base."""
     from regun.artifacts.setup import family_of
-    from regun.cli.options import find_base, load, open_store, read_device, setup_of
+    from regun.cli.options import find_base, load, open_store, setup_of
     from regun.deletion import load_project, stored_project
+    from regun.devices import as_device
 
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
     if args.project is not None:
         project = load_project(args.project)
-        return project if args.device == "auto" else replace(project, device=read_device(args.device))
+        return project if args.device == "auto" else replace(project, device=as_device(args.device))
     store = open_store(args)
     base = find_base(args.base, store)
     setup = setup_of(base, args)
     data, reserved = load(setup, display)
-    return stored_project(base, data, reserved, store, read_device(args.device), family_of(setup.model.name))
+    return stored_project(base, data, reserved, store, as_device(args.device), family_of(setup.model.name))
 
 
 def path_of(text: str | None) -> Path | None:
