@@ -106,7 +106,12 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Add where and how to run, and how to report."""
     add_store_option(parser)
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        metavar="NAME",
+        help="auto, cpu, cuda, cuda:1, xpu or mps (default: auto, the first of cuda, xpu, mps and cpu)",
+    )
     add_number(parser, "--threads N", whole(), None, "threads for tensor arithmetic (default: all cores)")
     add_number(
         parser,

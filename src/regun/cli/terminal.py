@@ -42,7 +42,11 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Write a file, complete or not at all, and make its folder."""
+    """Write a file, complete or not at all, and make its folder; of several processes, the first does."""
+    from regun.parallel import is_writer
+
+    if not is_writer():
+        return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
