@@ -515,7 +515,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     ([*TRAIN, "--without", "ids:{home}/val.json"], ["ids", str(split().val[0]), "validation"]),
     ([*TRAIN, "--without", "ids:{home}/all.txt"], ["ids", "retain"]),
     # the base model
-    ([*UNLEARN, "--base", "xyz"], ["0", "'xyz'", "--store"]),
+    ([*UNLEARN, "--base", "xyz"], ["'xyz'", "--store"]),
     ([*UNLEARN, "--base", "xyz", "--store", "{home}/typo"], ["{home}/typo", "--store"]),
     (["audit", "xyz", "--store", "{home}/typo"], ["{home}/typo", "--store"]),
     (["study", "table", "digits", "--store", "{home}/typo"], ["{home}/typo", "--store"]),
@@ -523,7 +523,7 @@ BAD: list[tuple[list[str], list[str]]] = [
         [*UNLEARN, "--base", "", "--store", "{home}/many"],
         ["17", "--store"],
     ),
-    ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], ["0", "'xyz'"]),
+    ([*UNLEARN, "--base", "{base}", "--teacher", "xyz"], ["'xyz'"]),
     ([*UNLEARN, "--base", "{base}", "--method", "regun,source=given"], ["regun.source", "'given'", "'base'"]),
     (
         [*UNLEARN, "--base", "{home}/weights.pt"],
@@ -538,13 +538,13 @@ BAD: list[tuple[list[str], list[str]]] = [
         ["{home}/no/x.safetensors"],
     ),
     # the store
-    (["store", "show", "xyz"], ["0", "'xyz'"]),
+    (["store", "show", "xyz"], ["'xyz'"]),
     (
         ["store", "verify", "--store", "{home}/typo"],
         ["{home}/typo", "--store"],
     ),
     (["store", "list", "--store", "{home}/file"], ["{home}/file"]),
-    (["audit", "xyz"], ["0", "'xyz'"]),
+    (["audit", "xyz"], ["'xyz'"]),
     (["audit", "{base}"], ["--forget"]),
 ]
 
