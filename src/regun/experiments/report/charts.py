@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,16 +15,29 @@ from regun.experiments.study.results import Floor, Row
 from regun.render.figure_style import ACCENT, COLOURS, INK, MUTED, NOISE, UNIT, label_of, look
 from regun.render.numbers import fixed, shortened
 
-SPLITS = {"forget": (ACCENT, "-"), "heldout": (COLOURS[1], (0, (4, 1.6))), "test": (INK, (0, (1.2, 1.3)))}
-"""Colour and dashes of the three groups of examples whose confidence is shown."""
-ROLES = {
-    "guessing": (MUTED, (0, (1, 2.2))),
-    "reference": (MUTED, "-"),
-    "base": (COLOURS[1], (0, (4, 1.6))),
-    "retrain": (INK, (0, (1.2, 1.3))),
-    "method": (ACCENT, "-"),
+
+class LineStyle(NamedTuple):
+    """What a line is called, its colour and its dashes."""
+
+    name: str
+    colour: str
+    dashes: Any
+
+
+SPLIT_LINES = {
+    "forget": LineStyle("forgotten", ACCENT, "-"),
+    "heldout": LineStyle("held out", COLOURS[1], (0, (4, 1.6))),
+    "test": LineStyle("test", INK, (0, (1.2, 1.3))),
 }
-"""Colour and dashes of a curve by whose it is, in the order in which they are drawn."""
+"""The three groups of examples whose confidence is shown."""
+ROLE_LINES = {
+    "guessing": LineStyle("guessing", MUTED, (0, (1, 2.2))),
+    "reference": LineStyle("references", MUTED, "-"),
+    "base": LineStyle("Base", COLOURS[1], (0, (4, 1.6))),
+    "retrain": LineStyle("Retrain", INK, (0, (1.2, 1.3))),
+    "method": LineStyle("this method", ACCENT, "-"),
+}
+"""Curves by whose they are, in the order in which they are drawn."""
 
 
 def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -> Figure:
@@ -116,9 +130,10 @@ def roc_figure(curves: Mapping[str, tuple[FloatArray, FloatArray]], nonmembers: 
     with look():
         figure, axes = _panel((190, 186), left=42, bottom=37)
         dots = np.geomspace(low, 1.0, 2)
-        axes.plot(dots, dots, color=ROLES["guessing"][0], linestyle=ROLES["guessing"][1], lw=1.0)
-        for role in sorted(curves, key=list(ROLES).index):
-            colour, dashes = ROLES[role]
+        guessing = ROLE_LINES["guessing"]
+        axes.plot(dots, dots, color=guessing.colour, linestyle=guessing.dashes, lw=1.0)
+        for role in sorted(curves, key=list(ROLE_LINES).index):
+            _, colour, dashes = ROLE_LINES[role]
             fpr, tpr = (np.clip(side, low, 1.0) for side in curves[role])
             axes.plot(fpr, tpr, color=colour, linestyle=dashes, lw=1.5, drawstyle="steps-post", label=role)
         axes.set(xscale="log", yscale="log", xlim=(low, 1.15), ylim=(low, 1.15))
@@ -139,7 +154,7 @@ def histogram_figure(shares: Mapping[str, FloatArray], limits: tuple[float, floa
         figure, axes = _panel((190, 142), left=38, bottom=37)
         edges = np.linspace(*limits, BINS + 1)
         for split, values in shares.items():
-            colour, dashes = SPLITS[split]
+            _, colour, dashes = SPLIT_LINES[split]
             axes.stairs(values, edges, color=colour, linestyle=dashes, lw=1.5, label=split)
             if split == "forget":
                 axes.stairs(values, edges, color=colour, alpha=0.2, fill=True, lw=0)
@@ -197,7 +212,7 @@ def relearning_figure(curves: Sequence[tuple[str, FloatArray]], limits: Sequence
         above = _small_axes(figure, left=42, bottom=139, top=229)
         for axes, values, name in ((above, 1, "forget acc. (%)"), (below, 2, "AUC (%)")):
             for role, curve in curves:
-                colour, dashes = ROLES[role]
+                _, colour, dashes = ROLE_LINES[role]
                 width, alpha = (0.8, 0.6) if role == "reference" else (1.5, 1.0)
                 axes.plot(curve[0], curve[values], color=colour, linestyle=dashes, lw=width, alpha=alpha)
             axes.set(ylim=limits[values - 1])

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from regun.auditing.metrics import WORDS
 from regun.experiments.report import charts
+from regun.experiments.report.charts import ROLE_LINES, SPLIT_LINES, LineStyle
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.tradeoff_figure import tradeoff_figure
 from regun.experiments.study.cost import cost_panels
@@ -24,15 +26,6 @@ from regun.experiments.study.tradeoff import TradeOff
 from regun.render.figure_style import colour_names
 from regun.render.numbers import duration, fixed, many
 from regun.render.svg import Gallery
-
-SPLITS = {"forget": "forgotten", "heldout": "held out", "test": "test", "val": "validation"}
-ROLES = {
-    "method": "this method",
-    "retrain": "Retrain",
-    "base": "Base",
-    "reference": "references",
-    "guessing": "guessing",
-}
 
 
 class Panel(NamedTuple):
@@ -110,7 +103,7 @@ def roc(block: Block, details: RequestDetails, gallery: Gallery) -> dict[str, An
         return Panel(row.title, f"AUC {fixed(curve.auc, 1)} %", gallery.embed(charts.roc_figure(shown, size), label))
 
     return {
-        "split": SPLITS[split],
+        "split": WORDS[split],
         "key": _key(gallery, "method", "retrain", "base", "guessing"),
         "panels": [panel(row) for row in block.methods if row.name in curves],
     }
@@ -127,13 +120,13 @@ def confidence(block: Block, details: RequestDetails, gallery: Gallery) -> dict[
     def panel(row: Row) -> Panel:
         shown = {split: median_confidence(values) for split, values in groups[row.name].items()}
         medians = {s: f"{100 * share:.4g} %" if share < 0.99995 else "over 99.99 %" for s, share in shown.items()}
-        texts = ", ".join(f"{value} on {SPLITS[split]} examples" for split, value in medians.items())
+        texts = ", ".join(f"{value} on {WORDS[split]} examples" for split, value in medians.items())
         figure = charts.histogram_figure(shares[row.name], limits, top)
         svg = gallery.embed(figure, f"True-label confidence of {row.title}: median {texts}")
         return Panel(row.title, f"median {medians['forget']}", svg)
 
-    styles = {SPLITS[name]: style for name, style in charts.SPLITS.items()}
-    return {"key": [(word, _line(gallery, *style)) for word, style in styles.items()], "panels": list(map(panel, rows))}
+    key = [(line.name, _style(gallery, line)) for line in SPLIT_LINES.values()]
+    return {"key": key, "panels": list(map(panel, rows))}
 
 
 def learning(block: Block, gallery: Gallery) -> list[Panel]:
@@ -149,10 +142,12 @@ def learning(block: Block, gallery: Gallery) -> list[Panel]:
 
 
 def _key(gallery: Gallery, *roles: str) -> Sequence[tuple[str, str]]:
-    """Which line is which: a word and the style class of its line."""
-    return [(ROLES[role], _line(gallery, *charts.ROLES[role])) for role in roles]
+    """Return which line is which: a word and the style class of its line."""
+    return [(ROLE_LINES[role].name, _style(gallery, ROLE_LINES[role])) for role in roles]
 
 
-def _line(gallery: Gallery, colour: str, dashes: Any) -> str:
-    dotted = "" if isinstance(dashes, str) else ";stroke-dasharray:" + " ".join(str(1.5 * d) for d in dashes[1])
-    return gallery.style(f"stroke:var(--{colour_names()[colour]}){dotted};stroke-width:2.2")
+def _style(gallery: Gallery, line: LineStyle) -> str:
+    dotted = (
+        "" if isinstance(line.dashes, str) else ";stroke-dasharray:" + " ".join(str(1.5 * d) for d in line.dashes[1])
+    )
+    return gallery.style(f"stroke:var(--{colour_names()[line.colour]}){dotted};stroke-width:2.2")
