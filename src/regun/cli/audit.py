@@ -296,11 +296,11 @@ def _print(
     relearned: Relearned | None,
 ) -> None:
     from regun.auditing.durability import with_relearning
-    from regun.render.audit_text import audit_text, relearning_text, shadows_text
+    from regun.auditing.text import audit_text, relearning_text, shadows_text
 
     title = str(audit.target.info.get("title", audit.target.info.get("role", "model")))
     complete = with_relearning(evaluation, relearned) if relearned else evaluation
-    print(audit_text(complete, title, len(audit.splits.forget), everything=args.all))
+    print(audit_text(complete, title, everything=args.all))
     if u_lira:
         print("\n" + shadows_text(u_lira, args.shadows))
     if relearned:
