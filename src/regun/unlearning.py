@@ -1,9 +1,11 @@
 """Run a method on a job, and return its outcome with warnings."""
 
 import logging
+import textwrap
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, cast
 
 import torch
@@ -14,6 +16,7 @@ from regun.errors import RegunError, unknown
 from regun.guards import Guard
 from regun.inputs import unwrap
 from regun.methods import Method
+from regun.render.numbers import duration, many, settings_text
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted
@@ -26,7 +29,7 @@ EPOCHS = logging.getLogger("regun.epochs")
 
 WITHOUT_HELDOUT = (
     "labelled examples the model was not trained on. Use a part of the validation set that no metric uses, "
-    "or collect and label new examples (next time, reserve them before training, as regun train --heldout 0.1 does). "
+    "or collect and label new examples (next time, reserve them before training: regun train --split heldout=0.1). "
     "Methods that need none: auto and regun@teacher, which train a teacher without the records; finetune, salun, scrub "
     "and more that regun methods lists."
 )
@@ -71,9 +74,64 @@ CRITERIA: dict[str, Criterion] = {
 }
 
 
+MUCH = 0.5
+"""Share of a retraining above which retraining would have been the better choice."""
+
+
 @dataclass(frozen=True)
+class Price:
+    """What a run cost, next to what a retraining costs.
+
+    >>> outcome = regun.unlearn(model, forget=forget, retain=retain)  # doctest: +SKIP
+    >>> outcome.price.branch, outcome.price.share, outcome.price.advice  # doctest: +SKIP
+    """
+
+    samples: int
+    """Samples that went through backward passes; 0 where a training function of your own ran."""
+    seconds: float
+    retraining: int | None
+    """Samples of one retraining: the recipe's epochs times the retained records; None if unknown."""
+    estimated: bool = False
+    """True if `retraining` is an estimate, because the recipe is unknown."""
+    planned: int | None = None
+    """Samples that the plan allowed, where there was a plan."""
+    branch: str | None = None
+    """What `auto` did: retrained, distilled, cross-fitted, or base (returned unchanged)."""
+    reason: str | None = None
+    """Why it did that."""
+    retrained: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Samples as a share of a retraining's."""
+        return self.samples / self.retraining if self.retraining else None
+
+    @property
+    def advice(self) -> str | None:
+        """A sentence where retraining would have been the better choice, else None."""
+        if self.share is None or self.share <= MUCH or (self.retrained and not self.estimated):
+            return None
+        cost = f"This run took {self.share:.0%} of {'an estimated' if self.estimated else 'a'} retraining"
+        if self.retrained:
+            return (
+                f"{cost}: it trained from scratch without your recipe. Your own training script gives a closer model."
+            )
+        return f"{cost}, so retraining would have been the better choice (method='retrain' with recipe= or train=)."
+
+
+DONE = {
+    "retrained": "retrained from scratch, without the forgotten records",
+    "distilled": "updated, with a teacher that never saw the forgotten records",
+    "cross-fitted": "updated, with the prepared table",
+    "base": "returned unchanged: nothing was forgotten",
+    None: "updated",
+}
+"""What was done, by the branch of a run."""
+
+
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """An unlearned model, how it was made, and what that cost.
+    """An unlearned model, how it was made, and what that cost. `print(outcome)` shows it.
 
     >>> outcome = regun.unlearn(model, forget=forget, retain=retain)  # doctest: +SKIP
     >>> outcome.model, outcome.cost.seconds, outcome.warnings  # doctest: +SKIP
@@ -97,6 +155,50 @@ class Outcome:
     """Likely problems, each with advice."""
     from_scratch: bool = False
     """True if the whole model was trained from scratch on the retain set."""
+
+    @property
+    def price(self) -> Price:
+        """What the run cost, next to a retraining."""
+        facts: dict[str, Any] = self.notes.get("price", {"retraining": None})
+        return Price(self.cost.backward, self.cost.seconds, retrained=self.from_scratch, **facts)
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.method!r}, {self._done()!r}; print it for cost and warnings)"
+
+    def __str__(self) -> str:
+        rows = [f"{name:10}{text}" for name, text in self._facts().items() if text]
+        folded = [textwrap.fill(row, 110, initial_indent="  ", subsequent_indent=" " * 12) for row in rows]
+        warnings = [textwrap.fill(one, 110, initial_indent="  - ", subsequent_indent="    ") for one in self.warnings]
+        return "\n".join([f"{self.method}: {self._done()}", *folded, *(["Warnings:", *warnings] if warnings else [])])
+
+    def _repr_html_(self) -> str:
+        cell = 'style="padding:.15em .7em;text-align:left;vertical-align:top"'
+        facts = {name: text for name, text in self._facts().items() if text}
+        rows = [*facts.items(), *(("warning", one) for one in self.warnings)]
+        body = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(text)}</td></tr>" for name, text in rows)
+        title = f"<p><b>{escape(self.method)}</b>: {escape(self._done())}</p>"
+        return f'<div style="max-width:60em;overflow-wrap:anywhere">{title}<table>{body}</table></div>'
+
+    def _done(self) -> str:
+        if self.diverged is not None:
+            return f"DIVERGED, the model cannot be used: {self.diverged}"
+        return DONE["retrained" if self.from_scratch else self.price.branch]
+
+    def _facts(self) -> dict[str, str]:
+        """Return why, cost, accuracy, settings and advice, as far as they are known."""
+        price, cost = self.price, self.cost
+        spent = f"{cost.backward:,} samples in {many(cost.steps, 'step')}, {duration(cost.seconds)}"
+        if price.share is not None:
+            a = "an estimated" if price.estimated else "a"
+            time = f", about {duration(price.seconds / price.share)}" if price.share and not self.from_scratch else ""
+            spent += f": {price.share:.0%} of {a} retraining ({price.retraining or 0:,} samples{time})"
+        return {
+            "why": price.reason or "",
+            "cost": spent,
+            "accuracy": str(self.notes.get("accuracy", "")),
+            "settings": settings_text(self.config),
+            "advice": price.advice or "",
+        }
 
 
 def unlearn_job(
@@ -127,6 +229,8 @@ def unlearn_job(
         )
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     notes = dict(fitted.notes)
+    if "price" not in notes and job.recipe is not None:
+        notes["price"] = {"retraining": job.recipe.epochs * len(job.indices("retain"))}
     warnings = tuple(notes.pop("warnings", ()))
     # a method that always trains from scratch notes which layers it trained, if not all
     from_scratch = notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)
