@@ -1,7 +1,6 @@
 """Run a method on a job, and return its outcome with warnings."""
 
 import logging
-import textwrap
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from regun.guards import Guard
 from regun.inputs import unwrap
 from regun.methods import Method
 from regun.render.numbers import duration, many, settings_text
+from regun.render.tables import folded
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted
@@ -167,9 +167,9 @@ class Outcome:
 
     def __str__(self) -> str:
         rows = [f"{name:10}{text}" for name, text in self._facts().items() if text]
-        folded = [textwrap.fill(row, 110, initial_indent="  ", subsequent_indent=" " * 12) for row in rows]
-        warnings = [textwrap.fill(one, 110, initial_indent="  - ", subsequent_indent="    ") for one in self.warnings]
-        return "\n".join([f"{self.method}: {self._done()}", *folded, *(["Warnings:", *warnings] if warnings else [])])
+        facts = [folded(row, "  ", " " * 12) for row in rows]
+        warnings = [folded(one, "  - ", "    ") for one in self.warnings]
+        return "\n".join([f"{self.method}: {self._done()}", *facts, *(["Warnings:", *warnings] if warnings else [])])
 
     def _repr_html_(self) -> str:
         cell = 'style="padding:.15em .7em;text-align:left;vertical-align:top"'

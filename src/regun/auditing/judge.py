@@ -60,7 +60,7 @@ def judge_by_floor(
         return _value(name, which, metrics, values, limits[name], influence)
 
     telling = [part.name for part in parts if part.flagged]
-    told = min(telling, key=lambda name: (not name.startswith("rmia"), name == INFLUENCE, -then[name]), default=None)
+    told = min(telling, key=lambda name: (not name.startswith("rmia"), name == INFLUENCE), default=None)
     failed = sorted((p.name for p in parts if p.verdict == "failed"), key=lambda n: (is_utility(n, metrics), -now[n]))
     worst = failed[0] if failed else max(now, key=lambda name: now[name])
     before = f"Before: the forgotten records were recognisable ({shown(told, 1)}). " if told else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
 from regun.errors import AuditError, unknown
 from regun.render.numbers import fixed, interval, many, names
-from regun.render.tables import table
+from regun.render.tables import folded, table
 
 if TYPE_CHECKING:
     from regun.auditing.durability import Relearned, RelearningPoint
@@ -33,8 +32,6 @@ ALONE = (
 )
 """Numbers of the long report, with and without a retrained model; those of the user are shown as well."""
 HEAD = ("number", "before", "now", "retrained", "noise floor")
-WIDTH = 110
-"""Columns of the printed report."""
 COLOURS: dict[Verdict | None, str] = {"passed": "#1a7f37", "inconclusive": "#9a6700", "failed": "#cf222e", None: "#888"}
 
 
@@ -44,7 +41,7 @@ def report_text(evaluation: Evaluation, shown: Sequence[str] | None = None) -> s
     parts = [
         report_title(evaluation),
         table(head, rows),
-        textwrap.fill(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}", WIDTH),
+        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}"),
         _list(_tests_title(evaluation), tests(evaluation)),
         _list("Warnings:", evaluation.warnings),
         _list("Limits:", evaluation.limits),
@@ -265,5 +262,5 @@ def _against(name: str, split: str) -> str:
 
 
 def _list(title: str, lines: Sequence[str] | Iterator[str]) -> str:
-    items = [textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ") for line in lines]
+    items = [folded(line, "  - ", "    ") for line in lines]
     return "\n".join([title, *items]) if items else ""
