@@ -85,7 +85,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
         raise ImportError(name)
 
     monkeypatch.setattr(ray_executor, "import_module", absent)
-    with error(RegunError, "regun[ray]"):
+    with error(RegunError, "ray"):
         ray_executor.RayExecutor(OpenStudy.at(study(), Location(str(tmp_path))))
 
 

@@ -59,7 +59,7 @@ class Study:
 
     name: str = setting("study", "short name, for folders and messages")
     title: str = setting("", "a line that says what it is about")
-    data: str = setting("digits", "data set, as `name,key=value` (`--data-dir` names its folder)")
+    data: str = setting("digits", "data set, as `name,key=value` (data_dir= or REGUN_DATA names its folder)")
     model: str = setting("", "model, as `name,key=value`; default by data set")
     recipe: str = setting("", "recipe, as `name,key=value`; default by model")
     pipeline: str = setting("", "input pipeline for training; default by model and data")
