@@ -74,9 +74,7 @@ class DataSpec:
         if record and "root" in record.takes:
             settings = replace(settings, root=settings.root or default_folder())
         if record and "root" in record.takes and settings.root is None:
-            problems.append(
-                f"the data set {name} needs its folder: give root=FOLDER, data_dir= or $REGUN_DATA."
-            )
+            problems.append(f"the data set {name} needs its folder: give root=FOLDER, data_dir= or $REGUN_DATA.")
         for key, value in vars(settings).items() if record else ():
             if record and value and key not in (*LIMITS, *record.takes):
                 users = ", ".join(other.name for other in RECORDS if key in other.takes)

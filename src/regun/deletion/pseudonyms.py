@@ -48,9 +48,7 @@ class Pseudonyms:
         if kind == "plain":
             raise RegunError(f"the ledger {where} holds its ids in the clear; omit pseudonyms=, or start a new out=.")
         got = "no salt" if self.salt is None else "another salt"
-        raise RegunError(
-            f"the ledger {where} holds its ids as {kind}; got {got}. Give pseudonyms= with that salt."
-        )
+        raise RegunError(f"the ledger {where} holds its ids as {kind}; got {got}. Give pseudonyms= with that salt.")
 
 
 def read_pseudonyms(path: Path | None) -> Pseudonyms:
