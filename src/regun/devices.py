@@ -32,6 +32,17 @@ def best_kind() -> str:
     return next((kind for kind in KINDS if _is_available(kind)), "cpu")
 
 
+def describe_device(device: torch.device) -> str:
+    """Return the device's name for manifests, with the model of a graphics card.
+
+    >>> describe_device(torch.device("cpu"))
+    'cpu'
+    """
+    module = torch.get_device_module(device)
+    name = module.get_device_name(device) if hasattr(module, "get_device_name") else ""
+    return f"{device} ({name})" if name else str(device)
+
+
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
     """Return the tensor on `device`; the host does not wait for a copy from its memory to an accelerator.
 
