@@ -10,30 +10,15 @@ import threading
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from importlib.metadata import version
 from typing import TextIO, cast
 
-from regun.cli.arguments import BAD_INPUT, CRASHED, EXIT_CODES, INTERRUPTED
-from regun.cli.audit import add_audit
-from regun.cli.demo import add_demo
-from regun.cli.forget import add_forget
-from regun.cli.lists import add_lists
-from regun.cli.prepare import add_prepare
-from regun.cli.store import add_store
-from regun.cli.study import add_study
+from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED
+from regun.cli.parser import build_parser
 from regun.cli.terminal import SafeStream, print_error
-from regun.cli.tradeoff import add_tradeoff
-from regun.cli.train import add_train
-from regun.cli.tune import add_tune
-from regun.cli.unlearn import add_unlearn
-from regun.cli.verify import add_verify
 from regun.errors import RegunError, SettingsError
 
-COMMANDS = (
-    *(add_demo, add_train, add_unlearn, add_tune, add_audit),
-    *(add_prepare, add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
-)
-"""In the order of `regun --help`; each adds its arguments and names the function that runs it."""
+SHARED = ("train", "unlearn", "prepare", "audit")
+"""Commands whose work several processes share."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,21 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print_error(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
             code = CRASHED
     return code
-
-
-def build_parser() -> argparse.ArgumentParser:
-    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-    parser = argparse.ArgumentParser(
-        prog="regun",
-        description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
-        epilog=f"Exit codes:\n{codes}\n\nExample:\n  regun demo",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in COMMANDS:
-        add(commands)
-    return parser
 
 
 @contextmanager
@@ -81,14 +51,40 @@ def _run_command(args: argparse.Namespace) -> int:
     """Return the exit code of the command, or of the error that it raised."""
     module, _, function = args.run.partition(":")
     try:
-        with ExitStack() as args.on_exit:  # closes displays before an error is printed
+        with ExitStack() as args.on_exit, _shared(args):  # closes displays before an error is printed
             return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
     except BaseException as fault:  # sys.exit too: in a user's code it is not success
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         code, text = _explain(fault)
-        print_error(text)
+        rank = os.environ.get("RANK", "0") if _is_launched() else "0"
+        print_error(text if rank == "0" else f"process {rank}: {text}")
         return code
+
+
+def _is_launched() -> bool:
+    """Return True if this is one of several processes that `torchrun` started."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+@contextmanager
+def _shared(args: argparse.Namespace) -> Generator[None]:
+    """Share the work of a command among the processes of `torchrun`; the first alone prints results and progress."""
+    if not _is_launched():
+        yield
+        return
+    if args.command not in SHARED:
+        raise RegunError(
+            f"regun {args.command} runs in one process; start it without torchrun. Commands that several processes "
+            f"share: {', '.join(SHARED)}."
+        )
+    from regun.parallel import is_writer, joined
+
+    with joined(), ExitStack() as output:
+        if not is_writer():
+            args.quiet = True
+            output.enter_context(redirect_stdout(output.enter_context(open(os.devnull, "w"))))
+        yield
 
 
 def _explain(fault: BaseException) -> tuple[int, str]:
