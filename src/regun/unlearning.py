@@ -15,6 +15,7 @@ from regun.errors import RegunError, unknown
 from regun.guards import Guard
 from regun.inputs import unwrap
 from regun.methods import Method
+from regun.parallel import is_writer
 from regun.render.numbers import duration, many, settings_text
 from regun.render.tables import folded
 from regun.settings import shown
@@ -254,8 +255,8 @@ def unlearn_job(
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log each warning."""
-    for warning in warnings:
+    """Log each warning; of several processes that share a run, the first does."""
+    for warning in warnings if is_writer() else ():
         LOG.warning(warning)
 
 

@@ -114,11 +114,11 @@ def choose(
                 f"{' and a val split' if attack.population else ''}; got {references} references"
                 f"{'' if population else ' and no val split'}."
             )
-    resolved = [resolve_metric(metric) for metric in metrics]
+    numbers = [name for attack in chosen for against in UNSEEN for name in attack_metrics(attack, against)]
+    resolved = [resolve_metric(metric) for metric in metrics if metric not in numbers]  # these come by themselves
     measures = [*BUILT_IN.values(), *(metric for metric in resolved if metric is not BUILT_IN.get(metric.name))]
     # `x` against validation and `x_val` against test share a name, too
     _check_unique("attacks", (number_name(attack.name, "", against) for attack in chosen for against in UNSEEN))
-    numbers = (name for attack in chosen for against in UNSEEN for name in attack_metrics(attack, against))
     _check_unique("numbers", (*numbers, *(metric.name for metric in measures)))
     return chosen, measures
 
