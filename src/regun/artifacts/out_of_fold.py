@@ -22,6 +22,7 @@ from regun.artifacts.trainings import Training, fit_from_scratch
 from regun.artifacts.weights import state_digest
 from regun.data.overlap import in_memory
 from regun.data.views import Selected
+from regun.devices import describe_device
 from regun.errors import StoreError
 from regun.folds import assign_folds, merge_groups
 from regun.hashing import code_digest
@@ -145,7 +146,7 @@ def fit_fold(
             "rows": torch.from_numpy(out),
             "trained_on": torch.from_numpy(trained_on),
         }
-        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost)}
+        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost), "device": describe_device(device)}
         return Contents({"predictions": tensors}, info)
 
     return store.make("fold", inputs, make)

@@ -102,8 +102,12 @@ def _run_json(run: Run) -> dict[str, Any]:
     """Return the run without its evaluation, whose numbers are in the cells."""
     evaluation, values = run.evaluation, asdict(replace(run, evaluation=None))
     del values["evaluation"]
-    verdict, flags = (evaluation.verdict, evaluation.flags) if evaluation else (None, ())
-    return values | {"verdict": verdict, "flags": flags, "judged": evaluation is not None}
+    return values | {
+        "verdict": evaluation.verdict if evaluation else None,
+        "reason": evaluation.summary if evaluation else None,
+        "warnings": evaluation.warnings if evaluation else (),
+        "judged": evaluation is not None,
+    }
 
 
 def _plain(value: Any) -> Any:
