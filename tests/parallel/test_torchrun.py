@@ -67,7 +67,7 @@ def test_unlearning_and_its_audit(tmp_path: Path) -> None:
     made = json.loads(subprocess.run(torchrun(2, *unlearn), capture_output=True, check=True).stdout)
     audit = ("audit", made["key"], "--store", store, "--json", "--bootstrap", "50")
     several = json.loads(subprocess.run(torchrun(3, *audit), capture_output=True, check=True).stdout)
-    for kind in ("evaluation", "signals"):
+    for kind in ("evaluation", "predictions"):
         shutil.rmtree(tmp_path / "artifacts" / kind)
     one = subprocess.run([sys.executable, "-m", "regun", *audit], capture_output=True, check=True)
     assert json.loads(one.stdout) == several
