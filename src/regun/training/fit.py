@@ -155,6 +155,8 @@ class _Run:
             where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
             self.fitted.diverged = f"the {what} was not finite {where} (lr {lr:g})"
             return None
+        if self.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters.values(), self.recipe.clip_norm)
         if self.guard is None:
             self.optimizer.step()
         else:
