@@ -12,7 +12,11 @@ from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tu
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
 from regun.auditing.predictions import Predictions
-from regun.crossfit import TrainFunction, subset_of
+<<<<<<< HEAD
+from regun.crossfit import TrainFunction, function_digest, subset_of
+=======
+from regun.data.plain import check_no_augmentation
+>>>>>>> main
 from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.errors import RegunError
@@ -21,7 +25,6 @@ from regun.inputs import (
     CheckedInputs,
     call_rebuild,
     check_finite_weights,
-    check_no_augmentation,
     check_trainable,
     data_warnings,
     inspect_inputs,
@@ -30,7 +33,6 @@ from regun.inputs import (
     wrap_model,
 )
 from regun.methods import MethodSpec, Teacher, as_teacher
-from regun.plugins import source_digest
 from regun.predict import predict_each
 from regun.prepared import Prepared
 from regun.progress import ProgressLine
@@ -146,7 +148,7 @@ def _own_training(
             raise RegunError("train returned the weights of the model itself; build a new model and train it.")
         current.load_state_dict(weights)
         price = {"retraining": None, "branch": "retrained", "reason": f"by your own function {name}"}
-        trained_by = {"train": name, "source": source_digest(train, name), "seed": seed}
+        trained_by = {"train": name, "source": function_digest(train, name), "seed": seed}
         return Fitted(notes={"trained_by": trained_by, "price": price})
 
     return retrain
@@ -387,6 +389,7 @@ def relearn(
         named["before"] = as_model("before", before)
     sources = {"forget": forget, "retain": retain, "test": test, "heldout": heldout, "val": val}
     checked = inspect_inputs(named, sources, inputs, needed=("forget", "retain"))
+    check_no_augmentation(checked.sets)
     for one in checked.models.values():
         check_trainable(one, checked.batch)
     log_warnings(checked.warnings)

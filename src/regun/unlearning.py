@@ -26,7 +26,7 @@ EPOCHS = logging.getLogger("regun.epochs")
 
 WITHOUT_HELDOUT = (
     "labelled examples the model was not trained on. Use a part of the validation set that no metric uses, "
-    "or collect and label new examples (next time, reserve them before training, as regun train --heldout 0.1 does). "
+    "or collect and label new examples (next time, reserve them before training: regun train --split heldout=0.1). "
     "Methods that need none: auto and regun@teacher, which train a teacher without the records; finetune, salun, scrub "
     "and more that regun methods lists."
 )

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from regun.cli.arguments import Commands, add_json, command
+from regun.cli.arguments import JSON, Commands, add_options, command
 from regun.cli.terminal import emit
 
 
@@ -17,7 +17,7 @@ def add_current(commands: Commands) -> None:
         "regun current deletions --json",
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of regun forget --out")
-    add_json(parser)
+    add_options(parser, {"--json": JSON})
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import torch
 
 from mini import artifact, evaluations, run, study
 from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
-from regun.cli import main
 from regun.errors import StoreError
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.files import study_files
@@ -157,17 +156,6 @@ def test_the_figure_has_a_point_per_method_and_the_band(finished) -> None:
     files = study_files(results, [], [], [])
     assert {"cost-10.png", "cost-20.svg"} <= files.keys()
     assert b"request_share" in files["rows.csv"]
-
-
-def test_figure_command(finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store, _ = finished
-    lines = [line for line in _toml().splitlines() if line]
-    (tmp_path / "mini.toml").write_text("\n".join(lines))
-    arguments = ["study", "figure", str(tmp_path / "mini.toml"), "--store", str(store)]
-    assert main([*arguments, "--out", str(tmp_path / "cost.png")]) == 0
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["cost-10.png", "cost-20.png"]
-    assert main([*arguments, "--kind", "pie", "--out", str(tmp_path / "x.png")]) == 2
-    assert "tradeoff" in capsys.readouterr().err
 
 
 def _toml() -> str:
