@@ -12,11 +12,8 @@ from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tu
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
 from regun.auditing.predictions import Predictions
-<<<<<<< HEAD
 from regun.crossfit import TrainFunction, function_digest, subset_of
-=======
 from regun.data.plain import check_no_augmentation
->>>>>>> main
 from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.errors import RegunError
