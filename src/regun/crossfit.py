@@ -10,12 +10,11 @@ quarter of the epochs. See METHODS in the documentation for why short models are
 
 import inspect
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -42,6 +41,7 @@ from regun.hashing import code_digest, digest
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
+from regun.parallel import Processes, alone, current, is_writer, joined
 from regun.plugins import user_code
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
@@ -60,6 +60,7 @@ MANY = 2**20
 """No model has more classes."""
 
 
+@joined()
 def prepare(
     train: TrainFunction | None,
     data: Source,
@@ -93,6 +94,7 @@ def prepare(
     each record its user: all rows of one user are in one fold, and so are equal records. With `path` the table is
     written there, finished folds are kept in `path.parts` until then, and a killed run goes on with the others;
     processes that run the same call at once share the folds. A table that the same call has written is read instead.
+    Under `torchrun` each process trains some of the folds; your `train` must not use the process group itself.
 
     With `workers`, so many processes train folds at once, with one thread each. What they need is sent to them, so
     `train` or `rebuild` must be a function of a module or script, not a lambda or an inner function, and a script needs
@@ -111,7 +113,7 @@ def prepare(
         repeats=repeats,
         seed=int(seed),
         options=options,
-        line=ProgressLine("prepare") if progress else None,
+        line=ProgressLine("prepare") if progress and is_writer() else None,
     )
     for name, value, low in (
         ("folds", folds, 2),
@@ -128,18 +130,24 @@ def prepare(
     keys = {name: record_keys(examples, keyed.get(name)) for name, examples in run.sets.items()}
     units = _units(run.sets["train"], keys["train"], "train" in keyed, groups)
     keyed_by = {name: "ids" if name in keyed else "content" for name in run.sets}
-    parts = _Parts(Path(path), run.call_digest(keys, units, top)) if path is not None else None
-    try:
+    processes = current()
+    if processes is not None and workers > 1:
+        raise RegunError(f"workers is {workers} under torchrun, whose processes share the folds; leave workers out.")
+    if path is None:
         with _processes(run, workers) as pool:
+            return run.table(keys, units, None, keyed_by, top, pool)
+    if processes is not None:
+        processes.wait()  # all have checked their arguments, `path` among them
+    parts = _Parts(Path(path), run.call_digest(keys, units, top))
+    with alone(), _processes(run, workers) as pool:  # folds are shared through files
+        try:
             table = run.table(keys, units, parts, keyed_by, top, pool)
-    except _FinishedError as fault:
-        return fault.table
-    if path is None or parts is None:
+        except _FinishedError as fault:
+            return fault.table
+        table = replace(table, about={**table.about, "call": parts.call})
+        table.save(path)
+        parts.remove()
         return table
-    table = replace(table, about={**table.about, "call": parts.call})
-    table.save(path)
-    parts.remove()
-    return table
 
 
 def _check_training(
@@ -274,22 +282,49 @@ class _CrossFit:
         pool: Executor | None,
     ) -> list[tuple[Rows, str]]:
         """Return what every fold gave; folds that another process works on are left to it, then waited for."""
+        processes = current()
+        if processes is not None:
+            return self._shared_folds(keys, place, seed, processes, cost)
         found: dict[int, tuple[Rows, str]] = {}
-        makers: dict[int, Callable[[], tuple[Rows, Cost]]] = {}
-        for fold in range(self.folds):
-            rows, wanted = self._rows_of(keys, place, seed, fold)
-            arguments = (replace(self, line=None), rows, wanted, derive(seed, "fold", fold))
-            if pool is None:
-                makers[fold] = partial(_make_fold, *arguments)
-            elif parts is None or not parts.path(f"{name}-{fold}").exists():
-                makers[fold] = pool.submit(_make_fold, *arguments).result
+        futures: dict[int, Future[tuple[Rows, Cost]]] = {}
+        for fold in range(self.folds) if pool is not None else ():
+            if parts is None or not parts.path(f"{name}-{fold}").exists():
+                futures[fold] = pool.submit(_make_fold, *self._fold_arguments(keys, place, seed, fold))
         for wait in (False, True):
             for fold in (fold for fold in range(self.folds) if fold not in found):
-                make = makers.get(fold, _nothing)
-                done = self._fold(keys, place, seed, fold, f"{name}-{fold}", parts, cost, make, wait=wait)
+                ahead = futures.get(fold)
+                done = self._fold(keys, place, seed, fold, f"{name}-{fold}", parts, cost, ahead, wait=wait)
                 if done is not None:
                     found[fold] = done
         return [found[fold] for fold in range(self.folds)]
+
+    def _shared_folds(
+        self,
+        keys: Mapping[str, Keys],
+        place: Mapping[str, npt.NDArray[np.int32]],
+        seed: int,
+        processes: Processes,
+        cost: Cost,
+    ) -> list[tuple[Rows, str]]:
+        """Return what every fold gave, of which each process trains some, one after the other and alone."""
+
+        def own() -> Iterator[dict[str, torch.Tensor]]:
+            for fold in range(processes.rank, self.folds, processes.world):
+                spent = Cost()
+                with alone():
+                    done = self._fold(keys, place, seed, fold, "", None, spent, wait=True)
+                assert done is not None
+                tensors = {f"rows {key}": torch.from_numpy(rows) for key, rows in done[0].items()}
+                numbers = [spent.steps, spent.forward, spent.backward, spent.seconds]
+                yield {**tensors, "cost": torch.tensor(numbers, dtype=torch.float64), "trained": _as_tensor(done[1])}
+
+        results: list[tuple[Rows, str]] = []
+        for tensors in processes.in_turn(own(), self.folds):
+            steps, forward, backward, seconds = cast("list[float]", tensors["cost"].tolist())
+            cost.add(steps=int(steps), forward=int(forward), backward=int(backward), seconds=seconds)
+            rows = {key: tensors[f"rows {key}"].numpy() for key in keys}
+            results.append((rows, tensors["trained"].numpy().tobytes().decode()))
+        return results
 
     def _fold(
         self,
@@ -300,7 +335,7 @@ class _CrossFit:
         name: str,
         parts: "_Parts | None",
         cost: Cost,
-        maker: Callable[[], tuple[Rows, Cost]],
+        ahead: "Future[tuple[Rows, Cost]] | None" = None,
         *,
         wait: bool,
     ) -> tuple[Rows, str] | None:
@@ -308,26 +343,27 @@ class _CrossFit:
 
         None if another process is at it and this one does not `wait`.
         """
-        rows, _ = self._rows_of(keys, place, seed, fold)
-        trained = keys_digest(keys["train"][rows])
+        arguments = self._fold_arguments(keys, place, seed, fold)
+        rows = arguments[1]
 
         def make() -> Rows:
             if self.line is not None:
                 self.line.show(f"fold {fold + 1} of {self.folds}: training on {len(rows):,} records", last=True)
-            made, spent = maker()
+            made, spent = ahead.result() if ahead is not None else _make_fold(*arguments)
             cost.add(steps=spent.steps, forward=spent.forward, backward=spent.backward, seconds=spent.seconds)
             return made
 
         made = make() if parts is None else parts.made(name, make, wait=wait)
-        return None if made is None else (made, trained)
+        return None if made is None else (made, keys_digest(keys["train"][rows]))
 
-    def _rows_of(
+    def _fold_arguments(
         self, keys: Mapping[str, Keys], place: Mapping[str, npt.NDArray[np.int32]], seed: int, fold: int
-    ) -> tuple[Indices, dict[str, Indices]]:
-        """Return the records that a fold's model is trained on, and by set those that it predicts."""
+    ) -> tuple["_CrossFit", Indices, dict[str, Indices], int]:
+        """Return the arguments of `_make_fold`: the records of a fold's training, and by set those to predict."""
         order = canonical_order(keys["train"], seed)
         rows = order[place["train"][order] != fold]  # in an order of their own: where records stand decides nothing
-        return rows, {key: np.flatnonzero(place[key] == fold) for key in keys}
+        wanted = {key: np.flatnonzero(place[key] == fold) for key in keys}
+        return replace(self, line=None), rows, wanted, derive(seed, "fold", fold)
 
     def predictions(self, rows: Indices, wanted: Mapping[str, Indices], seed: int, cost: Cost) -> Rows:
         """Train a model on `rows`, and return its log-probabilities of the `wanted` records."""
@@ -380,10 +416,6 @@ def _make_fold(run: _CrossFit, rows: Indices, wanted: dict[str, Indices], seed: 
     return run.predictions(rows, wanted, seed, cost), cost
 
 
-def _nothing() -> tuple[Rows, Cost]:
-    raise RegunError("a finished fold was removed while the table was made; run prepare again.")
-
-
 @contextmanager
 def _processes(run: _CrossFit, workers: int) -> Generator[Executor | None]:
     """Yield a pool of worker processes with one thread each; None for one worker."""
@@ -408,6 +440,10 @@ def _processes(run: _CrossFit, workers: int) -> Generator[Executor | None]:
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _as_tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def function_digest(function: Any, name: str) -> str:

@@ -32,6 +32,10 @@ class StoreError(RegunError):
     """A store that cannot be written, or an artifact that is missing or corrupt."""
 
 
+class ProcessError(RegunError):
+    """Another process of the same run has ended or cannot be reached."""
+
+
 class DivergedError(RegunError):
     """Training met a loss or a gradient that is not finite."""
 

@@ -14,6 +14,7 @@ from regun.errors import RegunError, unknown
 from regun.guards import Guard
 from regun.inputs import unwrap
 from regun.methods import Method
+from regun.parallel import is_writer
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted
@@ -219,8 +220,8 @@ def epochs_run(samples: int, records: int) -> float:
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log each warning."""
-    for warning in warnings:
+    """Log each warning; of several processes that share a run, the first does."""
+    for warning in warnings if is_writer() else ():
         LOG.warning(warning)
 
 

@@ -27,6 +27,7 @@ from regun.errors import DivergedError, StoreError
 from regun.folds import assign_folds, merge_groups
 from regun.hashing import code_digest, digest
 from regun.models import build_model
+from regun.parallel import alone, current
 from regun.predict import predict
 from regun.prepared import Prepared, record_keys
 from regun.rng import derive, rng_key
@@ -89,6 +90,13 @@ def cross_fit(
     """Return the table, from the store or made now from its folds; `about` is written to its manifest."""
 
     def make(_: SnapshotFolder) -> Contents:
+        processes = current()
+        if processes is not None:  # each process trains whole folds, so that the table is that of one process
+            parts = [(repeat, fold) for repeat in range(fitting.repeats) for fold in range(fitting.folds)]
+            with alone():
+                for repeat, fold in parts[processes.rank :: processes.world]:
+                    fit_fold(fitting, repeat, fold, store, device, watch=watch)
+            processes.wait()
         cost, log_probs, folds = Cost(), list[Tensor](), list[Tensor]()
         for repeat in range(fitting.repeats):
             place = fitting.assigned(repeat, device)
