@@ -287,9 +287,9 @@ class _CrossFit:
             return self._shared_folds(keys, place, seed, processes, cost)
         found: dict[int, tuple[Rows, str]] = {}
         futures: dict[int, Future[tuple[Rows, Cost]]] = {}
-        for fold in range(self.folds) if pool is not None else ():
-            if parts is None or not parts.path(f"{name}-{fold}").exists():
-                futures[fold] = pool.submit(_make_fold, *self._fold_arguments(keys, place, seed, fold))
+        if pool is not None:
+            left = (k for k in range(self.folds) if parts is None or not parts.path(f"{name}-{k}").exists())
+            futures = {k: pool.submit(_make_fold, *self._fold_arguments(keys, place, seed, k)) for k in left}
         for wait in (False, True):
             for fold in (fold for fold in range(self.folds) if fold not in found):
                 ahead = futures.get(fold)
