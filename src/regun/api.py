@@ -360,7 +360,7 @@ def audit(
         bootstrap=int(bootstrap),
         seed=int(seed),
     )
-    return replace(evaluation, flags=(*checked.warnings, *evaluation.flags))
+    return replace(evaluation, warnings=(*checked.warnings, *evaluation.warnings))
 
 
 @joined()

@@ -23,6 +23,7 @@ from regun.artifacts.weights import state_digest
 from regun.data.overlap import in_memory
 from regun.data.registry import Data
 from regun.data.views import Selected
+from regun.devices import describe_device
 from regun.errors import DivergedError, StoreError
 from regun.folds import assign_folds, merge_groups
 from regun.hashing import code_digest, digest
@@ -164,7 +165,7 @@ def fit_fold(
             "rows": torch.from_numpy(out),
             "trained_on": torch.from_numpy(trained_on),
         }
-        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost)}
+        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost), "device": describe_device(device)}
         return Contents({"predictions": tensors}, info)
 
     return store.make("fold", inputs, make)

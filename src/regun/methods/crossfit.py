@@ -81,6 +81,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill forgotten records towards their out-of-fold predictions while training on retained ones."""
     if job.out_of_fold is None:
