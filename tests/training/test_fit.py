@@ -313,7 +313,7 @@ def test_decay_leaves_out_biases_and_norms() -> None:
 
 
 def test_every_fault_of_a_recipe_is_reported_at_once() -> None:
-    values = {"lr": "fast", "epochs": "2.5", "momentum": "2", "optimiser": "sgd", "schedule": "linear"}
+    values = {"lr": "fast", "epochs": "2.5", "momentum": "2", "optimiser": "sgd", "schedule": "polynomial"}
     with pytest.raises(SettingsError) as caught:
         bind(Recipe, values, "recipe")
     text = str(caught.value)
@@ -324,7 +324,7 @@ def test_every_fault_of_a_recipe_is_reported_at_once() -> None:
     ):
         assert part in text
     with pytest.raises(SettingsError) as caught:
-        bind(Recipe, {"momentum": "2", "schedule": "linear", "warmup_epochs": -1}, "recipe")
+        bind(Recipe, {"momentum": "2", "schedule": "polynomial", "warmup_epochs": -1}, "recipe")
     assert len(caught.value.problems) == 3
     with error(SettingsError, "nesterov", "sgd", "momentum"):
         Recipe(nesterov=True, optimizer="adamw")
