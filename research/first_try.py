@@ -9,8 +9,10 @@ after two epochs of fine-tuning on the retained records at a tenth of the usual 
     python research/first_try.py --out first_try --quick                # the cheap models, one seed
     python research/first_try.py --out first_try --rows mlp lstm:10%    # some of them
     python research/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
+    python research/first_try.py --out cost --cost [--data DIR]         # what `auto` costs: every model, 10 %, one seed
+    python research/first_try.py --out cost --cost --table              # its table
 
-Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are reused. DIR holds CIFAR-10 (`regun data`); without
+Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are kept. DIR holds CIFAR-10 (`regun data`); without
 it, images are drawn. Seconds are of the processor (`time.process_time`, one thread), so that other work does not count.
 """
 
@@ -22,13 +24,15 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.utils.data import Dataset, TensorDataset
 from users import TEACHERS, USERS, Sets, User, forgotten, rows, train
 
 import regun
@@ -46,13 +50,22 @@ Way = Callable[["Case"], dict[str, Any]]
 
 def with_method(method: str, *, tune: int | None = None, recipe: bool = False, teacher: bool = False) -> Way:
     def settings(case: "Case") -> dict[str, Any]:
-        trained = TEACHERS[case.name](*case.retain) if teacher else None
+        told = TEACHERS[case.name](*case.retain) if teacher else None
         return {
             "method": method,
             **({"trials": tune} if tune else {}),
             "recipe": case.user.recipe if recipe else None,
-            "teacher": trained,
+            "teacher": told,
         }
+
+    return settings
+
+
+def with_table(recipe: bool) -> Way:
+    """`auto` with a prepared table, whose cost comes once and is not part of the request's."""
+
+    def settings(case: "Case") -> dict[str, Any]:
+        return {"method": "auto", "recipe": case.user.recipe if recipe else None, "prepared": case.prepared}
 
     return settings
 
@@ -68,6 +81,8 @@ WAYS: dict[str, Way] = {
     "auto, recipe": with_method("auto", recipe=True),
     "auto, distilled": with_method("auto,from_scratch=never", recipe=True),
     "auto, own teacher": with_method("auto", recipe=True, teacher=True),
+    "auto, table": with_table(recipe=False),
+    "auto, recipe and table": with_table(recipe=True),
     "retrained for a fifth": short_retraining,
     "regun": with_method("regun"),
     "finetune": with_method("finetune"),
@@ -82,6 +97,16 @@ TUNED_ON = ("mlp", "adapters", "head", "digits", "lstm")
 """Where eight trials are cheap."""
 
 
+COST_WAYS = ("auto", "auto, recipe", "auto, table", "auto, recipe and table")
+COST_ROWS = (
+    *("adapters", "head", "mlp", "mlp-long", "digits", "lstm", "distilbert", "digits-long", "lstm-long"),
+    *("vit", "cnn", "distilbert-long", "cnn-long", "resnet"),
+)
+"""The cheapest first: a run that is stopped has the most rows."""
+LONG = 100_000
+"""Samples above which a training is long; `auto` retrains shorter ones if it knows the recipe."""
+
+
 class Case:
     """A user's model for a seed and a request: base, retrained models and the sets, made when first asked for."""
 
@@ -91,9 +116,9 @@ class Case:
         self.sets: Sets = self.user.data(seed, data)
         x, y = self.sets["train"]
         gone = forgotten(len(y), request, seed)
-        retained = torch.ones(len(y), dtype=torch.bool)
-        retained[gone] = False
-        self.forget, self.retain = (rows(x, gone), y[gone]), (rows(x, retained), y[retained])
+        kept = torch.ones(len(y), dtype=torch.bool)
+        kept[gone] = False
+        self.forget, self.retain = (rows(x, gone), y[gone]), (rows(x, kept), y[kept])
         self.cpu: list[float] = []
         self.base = self.trained("base", self.sets["train"], 100 * seed)
         label = f"{request.rstrip('%')}{'p' if request.endswith('%') else ''}"
@@ -102,7 +127,7 @@ class Case:
         ]
 
     def trained(self, label: str, on: tuple[Any, torch.Tensor], seed: int) -> nn.Module:
-        """By the user's own loop; stored in a file."""
+        """By the user's own loop; kept in a file."""
         file = self.out / "models" / f"{self.name}-{self.seed}-{label}.safetensors"
         model = self.user.build(seed)
         if not file.exists():
@@ -118,7 +143,20 @@ class Case:
         self.cpu.append(float(file.with_suffix(".seconds").read_text()))
         return model.eval()
 
-    def arguments(self) -> dict[str, Any]:
+    @cached_property
+    def prepared(self) -> regun.Prepared:
+        """Out-of-fold predictions of the training records, by the user's recipe for a quarter of its epochs."""
+        file = self.out / "models" / f"{self.name}-{self.seed}-table.safetensors"
+        started = time.process_time()
+        x, y = self.sets["train"]
+        data = TensorDataset(x, y) if isinstance(x, torch.Tensor) else Records(x, y)
+        made = regun.prepare(None, data, recipe=self.user.recipe, rebuild=self.user.build, path=file, seed=self.seed)
+        seconds = file.with_suffix(".seconds")
+        if not seconds.exists():
+            seconds.write_text(str(time.process_time() - started))
+        return made
+
+    def given(self) -> dict[str, Any]:
         """What a user gives to `unlearn` besides the model."""
         rebuild = self.user.build if self.user.pretrained else None
         sets = {"forget": self.forget, "retain": self.retain, "heldout": self.sets["heldout"]}
@@ -130,11 +168,11 @@ class Case:
         sets = {"forget": self.forget, "retain": self.retain, "test": self.sets["test"]}
         truth, *others = self.retrained
         others = [other for other in others if other is not model]
-        evaluation = regun.audit(model, **sets, retrained=[truth, *others], bootstrap=0)
-        numbers = {name: evaluation.numbers[name].value for name in NUMBERS}
+        found = regun.audit(model, **sets, retrained=[truth, *others], bootstrap=0)
+        numbers = {name: found.numbers[name].value for name in NUMBERS}
         if relearned:
             return {f"relearned_{name}": numbers[name] for name in ("forget_acc", "rmia_auc", "test_acc")}
-        gap = evaluation.gaps["gap_rftp"]
+        gap = found.gaps["gap_rftp"]
         return {**numbers, "gap": gap.value, "limit": gap.floor_limit or 0.0, "floor": gap.floor_mean or 0.0}
 
     def relearning_sets(self, model: nn.Module, relearned: bool) -> dict[str, float]:
@@ -167,6 +205,19 @@ class Case:
         return {**self.audited(model, False), **self.audited(self.relearned(model), True)}
 
 
+class Records(Dataset[Any]):
+    """Records whose inputs are several tensors by name."""
+
+    def __init__(self, x: dict[str, torch.Tensor], y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[dict[str, torch.Tensor], int]:
+        return {name: part[index] for name, part in self.x.items()}, int(self.y[index])
+
+
 def distance(a: tuple[float, ...], b: tuple[float, ...]) -> float:
     return statistics.mean(abs(x - y) for x, y in zip(a, b, strict=True))
 
@@ -187,13 +238,14 @@ def ways_for(name: str, request: str, seed: int, quick: bool) -> Iterable[str]:
 
 
 def wanted(args: argparse.Namespace) -> Iterable[tuple[str, str, int]]:
-    names = CHEAP if args.quick else tuple(USERS)
+    names = COST_ROWS if args.cost else CHEAP if args.quick else tuple(USERS)
     for name in names:
         requests = ("1%", "10%", *(() if args.quick else SMALL_REQUESTS.get(name, ())))
+        requests = ("10%",) if args.cost else requests
         for request in requests:
             if args.rows and name not in args.rows and f"{name}:{request}" not in args.rows:
                 continue
-            for seed in range(1 if args.quick else USERS[name].seeds):
+            for seed in range(1 if args.quick or args.cost else USERS[name].seeds):
                 yield name, request, seed
 
 
@@ -204,10 +256,10 @@ def run(args: argparse.Namespace) -> None:
     for name, request, seed in wanted(args):
         ways = [
             way
-            for way in (args.ways or ways_for(name, request, seed, args.quick))
+            for way in (args.ways or (COST_WAYS if args.cost else ways_for(name, request, seed, args.quick)))
             if (name, request, seed, way) not in done
         ]
-        truth = [way for way in TRUTH if (name, request, seed, way) not in done]
+        truth = [way for way in TRUTH[: 2 if args.cost else 3] if (name, request, seed, way) not in done]
         if not ways and not truth:
             continue
         case = Case(name, request, seed, args.out, args.data)
@@ -225,9 +277,11 @@ def one(case: Case, way: str) -> dict[str, Any]:
         return {**case.measure(case.base), "share": 0.0, "retraining": seconds}
     if way in TRUTH:
         return {**case.measure(case.retrained[TRUTH.index(way) - 1]), "share": 1.0, "retraining": seconds}
+    if "table" in way:
+        _ = case.prepared  # made before the request
     started = time.process_time()
     try:
-        arguments = {**case.arguments(), **WAYS[way](case)}  # a teacher's training counts
+        arguments = {**case.given(), **WAYS[way](case)}  # a teacher's training counts
         outcome = (regun.tune if "trials" in arguments else regun.unlearn)(case.base, **arguments)
     except regun.RegunError as fault:
         return {"error": str(fault)}
@@ -235,6 +289,9 @@ def one(case: Case, way: str) -> dict[str, Any]:
     notes = {name: value for name, value in outcome.notes.items() if isinstance(value, str | int | float | bool)}
     more = {"steps": outcome.cost.steps, "samples": outcome.cost.backward, "notes": notes}
     more["warnings"] = len(outcome.warnings)
+    if way.startswith("auto"):
+        more["price"] = asdict(outcome.price)
+        more["usual"] = case.user.recipe.epochs * len(case.retain[1])
     return {
         **case.measure(outcome.model),
         "share": spent / seconds,
@@ -252,14 +309,14 @@ def key(row: dict[str, Any]) -> tuple[str, str, int, str]:
     return row["user"], row["request"], row["seed"], row["way"]
 
 
-def table(all_rows: list[dict[str, Any]]) -> str:
+def table(found: list[dict[str, Any]]) -> str:
     """One line a model, request and way: means over the seeds, against the retrained model of the same seed."""
     head = ["model", "forgotten", "way", "test", "forget", "RMIA AUC", "gap", "limit (inside)"]
     head += ["cost", "forget, relearned", "AUC, relearned"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    truth = {key(row)[:3]: row for row in all_rows if row["way"] == "retrained"}
+    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in all_rows:
+    for row in found:
         if "error" not in row and key(row)[:3] in truth:
             groups.setdefault((row["user"], row["request"], row["way"]), []).append(row)
     order = list(USERS)
@@ -269,13 +326,30 @@ def table(all_rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def overview(all_rows: list[dict[str, Any]]) -> str:
+def cost_table(found: list[dict[str, Any]]) -> str:
+    """One line per model and way: what `auto` did and cost, in samples and processor seconds of the user's own retraining."""
+    head = ["model", "samples of a retraining", "its seconds", "way", "did", "samples", "processor seconds"]
+    head += ["test accuracy (retrained)", "gap", "limit", "inside"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
+    order, ways = list(COST_ROWS), list(COST_WAYS)
+    rows = [row for row in found if row["way"] in ways and "error" not in row and key(row)[:3] in truth]
+    for row in sorted(rows, key=lambda r: (r["usual"] > LONG, order.index(r["user"]), ways.index(r["way"]))):
+        there = truth[key(row)[:3]]
+        cells = [row["user"], f"{row['usual']:,}", f"{row['retraining']:.1f}", row["way"], row["price"]["branch"]]
+        cells += [f"{row['samples'] / row['usual']:.0%}", f"{row['share']:.0%}"]
+        cells += [f"{row['test_acc']:.1f} ({there['test_acc']:.1f})", f"{row['gap']:.1f}", f"{row['limit']:.1f}"]
+        lines.append("| " + " | ".join([*cells, "yes" if row["gap"] <= row["limit"] else "no"]) + " |")
+    return "\n".join(lines)
+
+
+def overview(found: list[dict[str, Any]]) -> str:
     """One line a way: what it costs in accuracy, how often it is within the noise floor, how far it is from retrained.
 
     Within counts on rows only whose base is not: where nothing done is within too, that shows nothing.
     """
-    truth = {key(row)[:3]: row for row in all_rows if row["way"] == "retrained"}
-    base = {key(row)[:3]: row for row in all_rows if row["way"] == "base"}
+    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
+    base = {key(row)[:3]: row for row in found if row["way"] == "base"}
     head = [
         "way",
         "rows",
@@ -287,7 +361,7 @@ def overview(all_rows: list[dict[str, Any]]) -> str:
     ]
     lines = ["| " + " | ".join([*head, "forget, relearned, off by"]) + " |", "|" + "---|" * (len(head) + 1)]
     for way in ("base", "retrained again", *WAYS):
-        rows = [row for row in all_rows if row["way"] == way and "error" not in row and key(row)[:3] in truth]
+        rows = [row for row in found if row["way"] == way and "error" not in row and key(row)[:3] in truth]
         if not rows:
             continue
         test = [row["test_acc"] - truth[key(row)[:3]]["test_acc"] for row in rows]
@@ -331,14 +405,15 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", help="models, or model:request")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), help="ways to unlearn, or to print (default all)")
     parser.add_argument("--quick", action="store_true", help="cheap models, 1 %% and 10 %%, one seed, nothing tuned")
+    parser.add_argument("--cost", action="store_true", help="auto with and without recipe and table: 10 %%, one seed")
     parser.add_argument("--table", action="store_true", help="print the tables of the rows there are")
     args = parser.parse_args()
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.WARNING)
     if args.table:
-        all_rows = read(args.out / "rows.jsonl")
-        shown = [row for row in all_rows if not args.ways or row["way"] in (*TRUTH, *args.ways)]
-        print(overview(all_rows), table(shown), sep="\n\n")
+        found = read(args.out / "rows.jsonl")
+        shown = [row for row in found if not args.ways or row["way"] in (*TRUTH, *args.ways)]
+        print(cost_table(found) if args.cost else f"{overview(found)}\n\n{table(shown)}")
     else:
         run(args)
 
