@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
-MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "INCONCLUSIVE"}
+MARKS = {"passed": "passed      ", "failed": "FAILED      ", "inconclusive": "INCONCLUSIVE"}
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
     "accepted inconclusive": (
