@@ -19,7 +19,6 @@ from regun.predict import predict
 from regun.splits import Splits
 from regun.types import Device, Indices
 
-
 STORED = ("log_probs", "labels", "indices")
 """What a file of predictions holds."""
 
