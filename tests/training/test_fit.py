@@ -141,6 +141,12 @@ def test_a_budget_overrides_the_epochs(budget: Budget) -> None:
     assert job.cost.steps == 7 if budget.steps else 100 <= job.cost.backward < 116
 
 
+def test_a_budget_that_is_used_up_exactly_ends_the_run() -> None:
+    job = job_for(mlp(), blobs(), budget=Budget(samples=32))
+    finetune(job)
+    assert (job.cost.steps, job.cost.backward) == (2, 32)
+
+
 def test_a_budget_must_be_one_positive_number() -> None:
     for bad in ({}, {"steps": 0}, {"steps": 1, "samples": 1}):
         with error(RegunError, "steps=N", "samples=N"):
