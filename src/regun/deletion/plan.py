@@ -101,6 +101,12 @@ class Plan:
         return self.opened.project.role if self.options.role is None else self.options.role
 
     @property
+    def trains_out_models(self) -> bool:
+        """True if short models are trained to judge a model that is not retrained from scratch."""
+        wanted = bool(self.rule.needs_influence and self.out_models and self.table is None)
+        return wanted and not self.opened.why_no_fresh_model
+
+    @property
     def judging(self) -> str:
         """Which models will be used or trained to judge by, as far as that is known; empty if none are needed."""
         if not len(self.new) or not self.rule.needs_influence or all(m.method.from_scratch for m in self.methods):
@@ -111,7 +117,7 @@ class Plan:
             return f"the prepared table ({about['folds']} folds, {many(about['repeats'], 'repeat')}); no other training"
         if self.out_models and self.opened.why_no_fresh_model:
             text = f"{text}: {self.opened.why_no_fresh_model}"
-        elif self.out_models:
+        elif self.trains_out_models:
             recipe = project.out_recipe(len(self.retain))
             steps = teacher_work(recipe, len(self.retain)).steps
             each = f"{many(recipe.epochs, 'epoch')} or {many(steps, 'step')} each"

@@ -142,7 +142,7 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
     """Return what the attack changes, and how changed rows become model inputs."""
     examples = job.examples
     if isinstance(examples, PixelExamples):
-        indices = batch.indices.cpu().numpy()
+        indices = batch.indices.numpy()
         pixels = examples.pixels(indices, job.device)
         if space == "pixel":
             low, high = torch.zeros_like(pixels[:1]), torch.ones_like(pixels[:1])

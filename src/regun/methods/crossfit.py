@@ -22,16 +22,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Inputs
+from regun.devices import send
 from regun.errors import RegunError
 from regun.methods._contract import Needs, Range, Ranges, Work
-from regun.methods._distill import in_rounds
 from regun.methods._teacher import rows_of_step
 from regun.models.forward import logits_of
 from regun.settings import check, setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
-from regun.training.streams import paired
+from regun.training.streams import in_rounds, paired
 
 TITLE = "Cross-fitted references"
 NEEDS = Needs(out_of_fold=True)
@@ -90,7 +90,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
     def loss(step: Step) -> Tensor:
         logits, retained = joint_logits(job, step.forget.x, step.retain.x)
-        target = targets(step).to(job.device)
+        target = send(targets(step), job.device)
         forgetting = functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="sum")
         keeping = functional.cross_entropy(retained, step.retain.y)
         if base is not None:

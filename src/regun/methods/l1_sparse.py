@@ -56,8 +56,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
         strength = strength_at(config, step.epoch, step.epochs)
         if strength == 0:
             return value
-        with torch.autocast(job.device.type, enabled=False):
-            return value + strength * torch.stack([p.float().abs().sum() for p in parameters]).sum()
+        return value + strength * torch.stack([p.float().abs().sum() for p in parameters]).sum()
 
     stream = one_pass(job, "retain", retained(job, config.subset), config.batch_size)
     return fit(job, stream, loss, config)

@@ -1,6 +1,5 @@
 """The one loop that changes weights."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from regun.errors import SettingsError
 from regun.models.forward import counting
 from regun.rng import derive, own_torch_rng
+from regun.training.divergence import DivergenceWatch
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
 from regun.training.streams import Stream
@@ -86,11 +86,11 @@ class _Run:
         self.job, self.stream, self.loss, self.recipe, self.checkpoint = job, stream, loss, recipe, checkpoint
         self.optimizer = build_optimizer(job.model, recipe)
         self.parameters = {n: p for n, p in job.model.named_parameters() if p.requires_grad}
-        self.buffers = list(job.model.buffers())
+        self.watch = DivergenceWatch(job.model, self.optimizer, job.device)
         self.guard = _MaskGuard(self.parameters, self.optimizer, mask) if mask is not None else None
         self.epochs = self._epochs()
         self.epoch, self.step = 0, 0
-        self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
+        self.total_loss, self.latest_loss, self.samples, self.seconds = 0.0, 0.0, 0, 0.0
         self.fitted = Fitted()
         if recipe.compile:
             job.model.compile()
@@ -112,49 +112,43 @@ class _Run:
         for batches in parts:
             step = Step(batches, self.epoch, self.epochs, self.step)
             lr = self.recipe.lr_at(self.epoch, self.step / self.stream.steps(self.epoch), self.epochs)
-            value = self._update(step, lr)
+            updated = self._update(step, lr)
             now = time.perf_counter()
             self.seconds, clock = self.seconds + now - clock, now
-            if value is None:
+            if not updated:
                 return
-            self.total_loss += value
             self.samples += step.samples_read
             self.step += 1
             if now - shown > 0.2:
-                self._show(value)
+                self._show()
                 shown = now
             if self.finished:
                 break
-            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and self.checkpoint.due():
+            due = self.checkpoint is not None and self.checkpoint.due()
+            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and due:
+                if self._diverged():
+                    return
                 self.checkpoint.save(self._snapshot())
-        self._end_epoch()
+        if not self._diverged():
+            self._end_epoch()
 
-    def _update(self, step: Step, lr: float) -> float | None:
-        """Take one step and return its loss; None, and nothing changed, if the loss or a gradient is not finite."""
+    def _update(self, step: Step, lr: float) -> bool:
+        """Take one step; return False, and change nothing, once a loss or gradient that is not finite was read."""
         job = self.job
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        before, counted = [b.clone() for b in self.buffers], job.cost.forward
+        self.watch.save_buffers()
+        counted = job.cost.forward
         with own_torch_rng(derive(job.seed, "layers", job.cost.steps), job.device):
             bf16 = resolve_precision(self.recipe.precision, job.device) == "bf16"
             with torch.autocast(job.device.type, dtype=torch.bfloat16) if bf16 else nullcontext():
                 value = self.loss(step)
-            number = float(value.detach())
-            if math.isfinite(number):
-                value.backward()  # pyright: ignore[reportUnknownMemberType]
+            value.backward()  # pyright: ignore[reportUnknownMemberType]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        if not math.isfinite(number) or not _finite(gradients):
-            for buffer, old in zip(self.buffers, before, strict=True):
-                buffer.copy_(old)
-            if not _finite(list(self.parameters.values())):  # the weights overflowed: back to the epoch's start
-                with torch.no_grad():
-                    for name, parameter in self.parameters.items():
-                        parameter.copy_(self.epoch_start[name])
-            what = "loss" if not math.isfinite(number) else "gradient"
-            where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
-            self.fitted.diverged = f"the {what} was not finite {where} (lr {lr:g})"
-            return None
+        self.watch.add(value, gradients, self.step, self.samples, lr, job.cost)
+        if self.watch.due and self._diverged():
+            return False
         if self.guard is None:
             self.optimizer.step()
         else:
@@ -162,7 +156,23 @@ class _Run:
         # a compiled model that is called directly does not count its passes
         uncounted = max(0, step.samples_read - (job.cost.forward - counted))
         job.cost.add(steps=1, forward=uncounted, backward=step.samples_read)
-        return number
+        return True
+
+    def _diverged(self) -> bool:
+        """Read the losses since the last call; if one diverged, restore the run as it was before that step."""
+        losses, divergence = self.watch.read()
+        for self.latest_loss in losses:
+            self.total_loss += self.latest_loss
+        if divergence is None:
+            return False
+        self.watch.restore(self.parameters, self.epoch_start)
+        before = divergence.record
+        self.step, self.samples = before.step, before.samples
+        cost = before.cost
+        self.job.cost.steps, self.job.cost.forward, self.job.cost.backward = cost.steps, cost.forward, cost.backward
+        where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
+        self.fitted.diverged = f"the {divergence.what} was not finite {where} (lr {before.lr:g})"
+        return True
 
     def _end_epoch(self) -> None:
         done = Epoch(
@@ -181,14 +191,16 @@ class _Run:
         with counting(None):  # what an observer looks at is not the run's cost
             self.job.on_epoch(done, self.job.model)
 
-    def _show(self, loss: float) -> None:
+    def _show(self) -> None:
         speed = self.samples / max(self.seconds, 1e-9)
         steps = self.stream.steps(self.epoch)
         left = sum(self.stream.steps(e) for e in range(self.epoch, self.epochs)) - self.step
         if self.job.budget is not None and self.job.budget.steps is not None:
             left = min(left, self.job.budget.steps - self.job.cost.steps)
         seconds_left = left * self.seconds / max(1, self.step)
-        self.job.on_progress(Progress(self.epoch + 1, self.epochs, self.step, steps, loss, speed, seconds_left))
+        self.job.on_progress(
+            Progress(self.epoch + 1, self.epochs, self.step, steps, self.latest_loss, speed, seconds_left)
+        )
 
     def _epochs(self) -> int:
         budget = self.job.budget
@@ -260,11 +272,3 @@ class _MaskGuard:
         with torch.no_grad():
             for parameter, allowed, original in self.entries:
                 parameter.copy_(torch.where(allowed, parameter, original))
-
-
-def _finite(tensors: list[Any]) -> bool:
-    """Return True if every number is finite: their largest absolute values are, and so is the sum of those."""
-    if not tensors:
-        return True
-    largest = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore
-    return math.isfinite(float(torch.stack(list(largest)).double().sum()))
