@@ -13,7 +13,6 @@ passes of a teacher count a third. Models are kept in WORK; rows are printed as 
 import argparse
 import copy
 import math
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from regun.data import cifar
 from regun.models import ModelSpec, build_model
 
 Numbers = dict[str, float]
@@ -91,13 +91,9 @@ class Bench:
         folder, label = ("cifar-100-python", "coarse_labels") if coarse else ("cifar-10-batches-py", "labels")
         mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
         for name in ("train", "test") if coarse else ("data_batch_1", "test_batch"):
-            with (root / folder / name).open("rb") as file:
-                raw = {
-                    str(k, "ascii") if isinstance(k, bytes) else k: v
-                    for k, v in pickle.load(file, encoding="bytes").items()
-                }  # noqa: S301
-            x = torch.tensor(np.array(raw["data"])).view(-1, 3, 32, 32).float() / 255
-            found += [(x - mean) / std, torch.tensor(np.array(raw[label]))]
+            pixels, labels = cifar._read_images([root / folder / name], label, self.classes)
+            x = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float() / 255
+            found += [(x - mean) / std, torch.from_numpy(labels)]
         rows = torch.randperm(len(found[0]), generator=torch.Generator().manual_seed(7))[: self.size]
         return found[0][rows], found[1][rows], found[2][:3000], found[3][:3000]
 
