@@ -15,18 +15,32 @@ def as_device(device: torch.device | str) -> torch.device:
     >>> as_device("cpu")
     device(type='cpu')
     """
-    if device == "auto":
-        return torch.device(next((kind for kind in KINDS if _is_available(kind)), "cpu"))
     try:
-        usable = torch.device(device)
-        torch.empty(1, device=usable).tolist()  # `meta` has tensors, but they hold nothing
+        probe = torch.empty(1, device=best_kind() if device == "auto" else device)
+        probe.tolist()  # `meta` has tensors, but they hold nothing
     except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
         reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
         here = ", ".join(["auto", "cpu", *(name for kind in KINDS for name in _names(kind))])
         raise RegunError(
             f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use one that is here: {here}."
         ) from None
-    return usable
+    return probe.device  # with its number, as its tensors have it
+
+
+def best_kind() -> str:
+    """Return the first kind of accelerator that is available, or cpu."""
+    return next((kind for kind in KINDS if _is_available(kind)), "cpu")
+
+
+def describe_device(device: torch.device) -> str:
+    """Return the device's name for manifests, with the model of a graphics card.
+
+    >>> describe_device(torch.device("cpu"))
+    'cpu'
+    """
+    module = torch.get_device_module(device)
+    name = module.get_device_name(device) if hasattr(module, "get_device_name") else ""
+    return f"{device} ({name})" if name else str(device)
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:

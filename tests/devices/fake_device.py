@@ -191,8 +191,10 @@ def fake_device() -> Iterator[FakeDevice]:
 
     global _current
     fused: Callable[[], list[str]] = optimizer._get_fused_kernels_supported_devices
+    inference_mode = torch.inference_mode
     device = FakeDevice()
     _current = device
+    torch.inference_mode = torch.no_grad  # views of wrapped tensors fail in it
     torch.lazy = DeviceModule()
     optimizer._get_fused_kernels_supported_devices = lambda: [*fused(), DEVICE.type]
     try:
@@ -200,6 +202,7 @@ def fake_device() -> Iterator[FakeDevice]:
             yield device
     finally:
         optimizer._get_fused_kernels_supported_devices = fused
+        torch.inference_mode = inference_mode
         del torch.lazy
         _current = None
 

@@ -88,6 +88,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return Work(steps, steps * step_samples(config, forget, retain))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill forgotten records towards their out-of-fold predictions, then repair on retained ones."""
     if job.out_of_fold is None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from regun.errors import SettingsError
 from regun.models.forward import counting
+from regun.parallel import current, is_writer
 from regun.rng import derive, own_torch_rng
 from regun.training.divergence import DivergenceWatch
 from regun.training.job import Cost, Epoch, Job, Progress, Step
@@ -45,6 +47,40 @@ class Fitted:
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+@dataclass(frozen=True)
+class LossRun:
+    """What `fit` was called with: the loss of each step of a stream, and how weights are updated by it."""
+
+    job: Job
+    stream: Stream
+    loss: Callable[[Step], Tensor]
+    recipe: Updates
+    mask: Mask | None
+
+
+class _HandedOver(BaseException):
+    """Ends a method at its call of `fit`, whose steps another loop will take."""
+
+    def __init__(self, run: LossRun) -> None:
+        super().__init__()
+        self.run = run
+
+
+_FOR_OTHER_LOOP: ContextVar[nn.Module | None] = ContextVar("regun: the model of another loop", default=None)
+
+
+def hand_over(method: Callable[[], object], model: nn.Module) -> LossRun | None:
+    """Run a method up to its call of `fit` for `model` and return what it called it with; None if it never did."""
+    token = _FOR_OTHER_LOOP.set(model)
+    try:
+        method()
+    except _HandedOver as end:
+        return end.run
+    finally:
+        _FOR_OTHER_LOOP.reset(token)
+    return None
+
+
 def fit(
     job: Job,
     stream: Stream,
@@ -59,6 +95,8 @@ def fit(
     With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say. It
     names the trainable ones; frozen ones never change.
     """
+    if job.model is _FOR_OTHER_LOOP.get():
+        raise _HandedOver(LossRun(job, stream, loss, recipe, mask))
     run = _Run(job, stream, loss, recipe, mask, checkpoint)
     run.resume()
     started = time.perf_counter() - job.cost.seconds
@@ -92,7 +130,10 @@ class _Run:
         self.epoch, self.step = 0, 0
         self.total_loss, self.latest_loss, self.samples, self.seconds = 0.0, 0.0, 0, 0.0
         self.fitted = Fitted()
-        if recipe.compile:
+        self.processes = current()
+        if self.processes is not None:
+            self.processes.share_weights(job.model)
+        elif recipe.compile:  # a model whose batches are shared among processes runs as it is
             job.model.compile()
 
     @property
@@ -124,11 +165,10 @@ class _Run:
                 shown = now
             if self.finished:
                 break
-            due = self.checkpoint is not None and self.checkpoint.due()
-            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and due:
+            if self.step < self.stream.steps(self.epoch) and self._snapshot_due():
                 if self._diverged():
                     return
-                self.checkpoint.save(self._snapshot())
+                self._save()
         if not self._diverged():
             self._end_epoch()
 
@@ -186,8 +226,11 @@ class _Run:
         self.fitted.epochs.append(done)
         self.epoch, self.step = self.epoch + 1, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
-        if self.checkpoint is not None and self.epoch < self.epochs and not self.finished and self.checkpoint.due():
-            self.checkpoint.save(self._snapshot())
+        if self.processes is not None:
+            sums = [p.detach().double().sum() for p in self.parameters.values()]
+            self.processes.check_same("weights", torch.stack(sums).cpu().numpy())
+        if self.epoch < self.epochs and not self.finished and self._snapshot_due():
+            self._save()
         with counting(None):  # what an observer looks at is not the run's cost
             self.job.on_epoch(done, self.job.model)
 
@@ -214,6 +257,18 @@ class _Run:
             epochs += 1
         return epochs
 
+    def _snapshot_due(self) -> bool:
+        """Return True if this process is to save a snapshot; of several, which all have the same weights, one does.
+
+        It waits until all of them have read the losses, so that none of them alone finds that the run diverged.
+        """
+        unread = self.processes is not None and bool(self.watch.pending)
+        return self.checkpoint is not None and is_writer() and not unread and self.checkpoint.due()
+
+    def _save(self) -> None:
+        assert self.checkpoint is not None
+        self.checkpoint.save(self._snapshot())
+
     def _snapshot(self) -> Snapshot:
         tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
         for index, parameter in enumerate(self.parameters.values()):
@@ -232,7 +287,10 @@ class _Run:
         return Snapshot(tensors, meta)
 
     def resume(self) -> None:
-        saved = self.checkpoint.load() if self.checkpoint is not None else None
+        saved = self.checkpoint.load() if self.checkpoint is not None and is_writer() else None
+        if self.checkpoint is not None and self.processes is not None:  # all go on from what one of them has read
+            meta, tensors = self.processes.broadcast(*((saved.meta, saved.tensors) if saved else (None, {})))
+            saved = Snapshot(tensors, meta) if meta is not None else None
         if saved is None:
             return
         model = {n[len("model.") :]: t for n, t in saved.tensors.items() if n.startswith("model.")}
