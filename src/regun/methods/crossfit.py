@@ -18,7 +18,7 @@ cross-fitting in statistics.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -113,14 +113,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     recipe = job.recipe or assumed_recipe(retain)
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
     scale = min(1.0, (config.batch_size + config.retain_batch) / recipe.batch_size)
-    updates = replace(
-        recipe,
-        epochs=rounds,
-        lr=config.lr or config.rate * scale * recipe.lr,
-        schedule="cosine",
-        warmup_epochs=0,
-        milestones=(),
-    )
+    updates = recipe.annealed(rounds, config.lr or config.rate * scale * recipe.lr)
     return fit(job, _stream(job, config, rounds, each), loss, updates)
 
 
