@@ -73,6 +73,7 @@ def in_group(rank: int, world: int, name: str, steps: int, folder: str, shared: 
     if token is not None:
         processes._CURRENT.reset(token)
     (Path(folder) / str(rank)).write_text(" ".join(map(str, seconds)))
+    dist.barrier()
     dist.destroy_process_group()
 
 
