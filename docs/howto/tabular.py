@@ -28,11 +28,16 @@ def records() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     return {name: (x[a:b], y[a:b]) for name, (a, b) in cuts.items()}
 
 
-def trained(x: torch.Tensor, y: torch.Tensor, seed: int, epochs: int = 200) -> nn.Module:
-    """An MLP that learns its patients by heart."""
+def network(seed: int = 0) -> nn.Module:
+    """The untrained MLP."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+        return nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def trained(x: torch.Tensor, y: torch.Tensor, seed: int, epochs: int = 200) -> nn.Module:
+    """An MLP that learns its patients by heart."""
+    model = network(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(epochs):
         optimizer.zero_grad()
@@ -46,7 +51,7 @@ def main() -> tuple[regun.Outcome, Evaluation]:
     known = [torch.cat(parts) for parts in zip(data["forget"], data["retain"], strict=True)]
     base, retrained = trained(*known, seed=0), [trained(*data["retain"], seed=seed) for seed in range(11, 16)]
     sets = {name: data[name] for name in ("forget", "retain", "heldout")}
-    recipe = {"epochs": 200, "batch_size": 256, "optimizer": "adamw", "lr": 0.01}  # without weight decay: Adam
+    recipe = {"epochs": 200, "batch_size": 256, "optimizer": "adam", "lr": 0.01}
     outcome = regun.unlearn(base, **sets, recipe=recipe)
     print(outcome, end="\n\n")
     report = regun.audit(outcome.model, before=base, retrained=retrained, **sets, test=data["test"])
