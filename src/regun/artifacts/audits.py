@@ -19,6 +19,9 @@ from regun.predict import predict
 from regun.splits import Splits
 from regun.types import Device, Indices
 
+STORED = ("log_probs", "labels", "indices")
+"""What a file of predictions holds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auditing:
@@ -176,7 +179,8 @@ def cached_predictions(
 ) -> Predictions:
     """Return the model's predictions on `indices`, from the store or from one forward pass.
 
-    If they are not finite, that is stored too.
+    The file holds log-probabilities, labels and indices, so that a number can be computed from it without the data. If
+    predictions are not finite, that is stored too.
     """
 
     def make(_: SnapshotFolder) -> Contents:
@@ -185,14 +189,16 @@ def cached_predictions(
             predictions = predict(load_model(artifact, device), examples, indices, device)
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
-        log_probs = predictions.log_probs.view()
-        log_probs.flags.writeable = True  # torch warns about read-only arrays
-        return Contents({"signals": {"log_probs": torch.from_numpy(log_probs)}}, about)
+        arrays = {name: getattr(predictions, name).view() for name in STORED}
+        for array in arrays.values():
+            array.flags.writeable = True  # torch warns about read-only arrays
+        return Contents({"signals": {name: torch.from_numpy(array) for name, array in arrays.items()}}, about)
 
     stored = store.make("signals", predictions_inputs(artifact, examples, indices), make)
     if "not_finite" in stored.info:
         raise NotFiniteError(stored.info["not_finite"])
-    return Predictions(stored.tensors("signals")["log_probs"].numpy(), examples.labels[indices], indices)
+    tensors = stored.tensors("signals")
+    return Predictions(**{name: tensors[name].numpy() for name in STORED})
 
 
 def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices) -> dict[str, Any]:
@@ -203,6 +209,7 @@ def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices)
         "inputs": _evaluation_inputs(examples),
         "indices": digest(indices),
         "code": code_digest("regun.predict"),
+        "holds": list(STORED),
     }
 
 
