@@ -265,7 +265,7 @@ def test_stored_predictions_are_enough_to_check_a_number_by_hand(world: World) -
     found = split_predictions(world.base, data, splits, world.store)
     audit = audit_model(Auditing(target=world.base, data=data, splits=splits, bootstrap=0), world.store)
     read = {}
-    for artifact in world.store.artifacts("signals"):
+    for artifact in world.store.artifacts("predictions"):
         if artifact.info["model"] == world.base.key:
             tensors = load_file(artifact.path / "signals.safetensors")
             assert set(tensors) == {"log_probs", "labels", "indices"}
