@@ -332,7 +332,7 @@ class _CrossFit:
             cost.seconds += time.perf_counter() - started
             device = self.options.device
             return {
-                key: predict(model, self.sets[key], wanted[key], device=device).log_probs.astype(np.float32)
+                key: predict(model, self.sets[key], wanted[key], device=device, whole=True).log_probs.astype(np.float32)
                 for key in keys
             }
 
