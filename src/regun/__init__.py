@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regun import experiments as experiments
     from regun import methods as methods
     from regun import models as models
+    from regun import parallel as parallel
     from regun import settings as settings
     from regun import training as training
     from regun.api import audit, relearn, unlearn
@@ -27,15 +28,19 @@ if TYPE_CHECKING:
     from regun.experiments.search import tune
     from regun.experiments.study import run_study
     from regun.forget_spec import ForgetSpec
+    from regun.own_loop import steps
     from regun.prepared import Prepared
     from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
+    from regun.training.recipe_sources import recipe_from_torch, recipe_from_training_arguments
+    from regun.training.recipes import Recipe
     from regun.unlearning import Outcome
 
 _MODULE_OF = {
     "unlearn": "api",
     "audit": "api",
     "relearn": "api",
+    "steps": "own_loop",
     "prepare": "crossfit",
     "Prepared": "prepared",
     "tune": "experiments.search",
@@ -47,6 +52,9 @@ _MODULE_OF = {
     "Evaluation": "auditing",
     "model_card": "card",
     "Job": "training.job",
+    "Recipe": "training.recipes",
+    "recipe_from_torch": "training.recipe_sources",
+    "recipe_from_training_arguments": "training.recipe_sources",
     "Budget": "training.job",
     "ForgetSpec": "forget_spec",
     "Splits": "splits",
@@ -67,6 +75,7 @@ _PACKAGES = {
     "experiments": "experiments.study",
     "methods": "methods",
     "models": "models",
+    "parallel": "parallel",
     "settings": "settings",
     "training": "training.fit",
 }
@@ -81,6 +90,7 @@ __all__ = [
     "Outcome",
     "Prepared",
     "Project",
+    "Recipe",
     "RegunError",
     "RunOptions",
     "Splits",
@@ -90,9 +100,12 @@ __all__ = [
     "make_splits",
     "model_card",
     "prepare",
+    "recipe_from_torch",
+    "recipe_from_training_arguments",
     "relearn",
     "reserve",
     "run_study",
+    "steps",
     "tune",
     "unlearn",
 ]

@@ -1,9 +1,10 @@
 """Model card of an unlearned model, as Markdown: what was forgotten, how, and the results of the audit."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
-from regun.auditing import VERDICTS, Evaluation, describe
-from regun.render.audit_text import value_before
+from regun.auditing import Evaluation, describe
+from regun.auditing.text import tests, value_before
 from regun.render.numbers import duration, fixed, interval, many
 from regun.render.tables import markdown_table, one_line
 from regun.unlearning import Outcome
@@ -29,20 +30,21 @@ def model_card(
     """
     library = f"library_name: {one_line(library_name)}\n" if library_name else ""
     values = {key: value_before(evaluation, key) for key in evaluation.numbers} if before is None else before.values()
-    verdict = VERDICTS[evaluation.verdict] if evaluation.verdict is not None else None
     parts = [
         f"---\n{library}tags:\n- machine-unlearning\n- regun\n---",
         f"# {one_line(name)}: unlearned" if name else "# An unlearned model",
         "## What was forgotten",
         _forgotten(outcome, evaluation),
+        "## How it was made",
+        _training(outcome),
         "## Results",
-        _list([finding.text for finding in evaluation.findings]),
-        f"The distance to a retrained model is {verdict.phrase}: {verdict.meaning}." if verdict else "",
+        f"**{(evaluation.verdict or 'none').capitalize()}.** {one_line(evaluation.summary)}",
+        _list(tests(evaluation)),
         _table(evaluation, {key: value for key, value in values.items() if value is not None}),
-        "## What this shows and what it does not",
-        _list(evaluation.claims),
+        "## Limits" if evaluation.limits else "",
+        _list(evaluation.limits),
     ]
-    remarks = [*outcome.warnings, *evaluation.flags]
+    remarks = [*outcome.warnings, *evaluation.warnings]
     if remarks:
         parts += ["## Warnings", _list(remarks)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -53,16 +55,35 @@ def _list(sentences: Iterable[str]) -> str:
 
 
 def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
-    """Return how many records were forgotten, by which method and at which cost."""
+    """Return how many records were forgotten, and at which cost."""
     members = {attack.members for attack in evaluation.attacks.values()}
     what = many(max(members), "training record") if members else "Training records"
-    settings = ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in outcome.config.items())
     cost = outcome.cost
     return (
         f"The influence of {what} was to be removed after training, by the method `{one_line(outcome.method)}` of "
-        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}.\n\n"
-        f"Settings: {settings or 'none'}."
+        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}."
     )
+
+
+def _training(outcome: Outcome) -> str:
+    """Return whether the model was retrained or updated, by which settings, and the cost next to a retraining."""
+    price, trained_by = outcome.price, outcome.notes.get("trained_by")
+    if outcome.from_scratch:
+        how = "The model was retrained from scratch on the retained records, with these settings:"
+    else:
+        how = f"The trained model was updated by `{one_line(outcome.method)}`, with these settings:"
+    settings = cast("dict[str, Any]", trained_by) if outcome.from_scratch and trained_by else outcome.config
+    parts = [f"{how} {_listed(settings) or 'none'}."]
+    if price.branch is not None:
+        parts.append(f"Why {one_line(price.branch)}: {one_line(price.reason or '')}.")
+    if price.share is not None and not outcome.from_scratch:
+        kind = "an estimated" if price.estimated else "a"
+        parts.append(f"It took {price.share:.0%} of the samples of {kind} retraining ({price.retraining:,}).")
+    return "\n\n".join(parts)
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in settings.items())
 
 
 def _table(evaluation: Evaluation, before: Mapping[str, float]) -> str:

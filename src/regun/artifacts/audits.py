@@ -19,6 +19,9 @@ from regun.predict import predict
 from regun.splits import Splits
 from regun.types import Device, Indices
 
+STORED = ("log_probs", "labels", "indices")
+"""What a file of predictions holds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auditing:
@@ -176,7 +179,8 @@ def cached_predictions(
 ) -> Predictions:
     """Return the model's predictions on `indices`, from the store or from one forward pass.
 
-    If they are not finite, that is stored too.
+    The file holds log-probabilities, labels and indices, so that a number can be computed from it without the data. If
+    predictions are not finite, that is stored too.
     """
 
     def make(_: SnapshotFolder) -> Contents:
@@ -185,7 +189,7 @@ def cached_predictions(
             predictions = predict(load_model(artifact, device), examples, indices, device)
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
-        names = ("log_probs",) if predictions.complete else PER_EXAMPLE
+        names = STORED if predictions.complete else (*PER_EXAMPLE, *STORED[1:])
         arrays = {name: getattr(predictions, name).view() for name in names}
         for array in arrays.values():
             array.flags.writeable = True  # torch warns about read-only arrays
@@ -197,8 +201,8 @@ def cached_predictions(
         raise NotFiniteError(stored.info["not_finite"])
     arrays = {name: tensor.numpy() for name, tensor in stored.tensors("signals").items()}
     if "log_probs" in arrays:
-        return Predictions(arrays["log_probs"], examples.labels[indices], indices)
-    return PerExampleValues(arrays, examples.labels[indices], indices, stored.info["classes"])
+        return Predictions(**{name: arrays[name] for name in STORED})
+    return PerExampleValues(arrays, arrays["labels"], arrays["indices"], stored.info["classes"])
 
 
 def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices) -> dict[str, Any]:
@@ -209,6 +213,7 @@ def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices)
         "inputs": _evaluation_inputs(examples),
         "indices": digest(indices),
         "code": code_digest("regun.predict"),
+        "holds": list(STORED),
     }
 
 

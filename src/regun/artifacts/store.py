@@ -99,7 +99,7 @@ class Store:
     def existing(cls, root: str | Path, **options: Any) -> "Store":
         """Return the store at `root`, opened with `options`; raise if there is none."""
         if not (Path(root).expanduser() / MARKER).is_file():
-            raise StoreError(f"there is no store at {root}; name one with --store, or train a model first.")
+            raise StoreError(f"there is no store at {root}; name one with store=, or train a model first.")
         return cls(root, **options)
 
     @staticmethod

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
-from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED
+from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED, for_shell
 from regun.cli.parser import build_parser
 from regun.cli.terminal import SafeStream, print_error
 from regun.errors import RegunError, SettingsError
@@ -57,6 +57,7 @@ def _run_command(args: argparse.Namespace) -> int:
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         code, text = _explain(fault)
+        text = for_shell(text, args)
         rank = os.environ.get("RANK", "0") if _is_launched() else "0"
         print_error(text if rank == "0" else f"process {rank}: {text}")
         return code

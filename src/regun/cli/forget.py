@@ -6,7 +6,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.arguments import FAILED, INCONCLUSIVE, Commands, add_data_dir, add_machine, command, non_empty, whole
+from regun.cli.arguments import (
+    FAILED,
+    INCONCLUSIVE,
+    Commands,
+    add_data_dir,
+    add_machine,
+    command,
+    for_shell,
+    non_empty,
+    whole,
+)
 from regun.cli.terminal import emit, print_table
 from regun.errors import SettingsError
 from regun.render.numbers import duration, fixed, interval, many
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
-MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "INCONCLUSIVE"}
+MARKS = {"passed": "passed      ", "failed": "FAILED      ", "inconclusive": "INCONCLUSIVE"}
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
     "accepted inconclusive": (
@@ -143,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
             on_epoch=display.epoch,
         )
     display.close()
-    emit(_json(done)) if args.json else _print(done)
+    emit(_json(done)) if args.json else _print(done, args)
     return 0 if done.accepted else FAILED if done.status == "rejected" else INCONCLUSIVE
 
 
@@ -310,7 +320,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
     }
 
 
-def _print(done: "DeletionResult") -> None:
+def _print(done: "DeletionResult", args: argparse.Namespace) -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every known id is already forgotten. Nothing was written.")
@@ -322,7 +332,7 @@ def _print(done: "DeletionResult") -> None:
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
         print(f"{MARKS[finding['result']]} {finding['condition']}{scope}: {finding['why']}")
     for warning in receipt["method"]["attempts"][-1]["warnings"]:
-        print(f"warning     {plain(warning)}")
+        print(f"warning     {plain(for_shell(warning, args))}")
     if not len(done.plan.new):
         print(f"recorded: request {done.plan.number} names unseen records only; they are left out from now on, and the")
         print("model, which was never trained on them, stays as it is")

@@ -16,7 +16,7 @@ import torch
 from regun import hashing, rng
 from regun.data.arrays import ArrayExamples, Images, checked_index, content_digest
 from regun.data.examples import Batch, Data, InputPipeline, ProgressCallback
-from regun.errors import DataError, RegunError
+from regun.errors import DataError, RegunError, not_installed
 from regun.files import file_sha256, replace_file
 from regun.settings import read_json
 from regun.types import Device, Indices
@@ -342,7 +342,7 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
     try:
         from PIL import Image
     except ImportError as fault:
-        raise DataError("image files need Pillow, which is not installed; run: pip install 'regun[images]'") from fault
+        raise DataError(not_installed("reading image files", "Pillow", "images")) from fault
     try:
         with Image.open(path) as opened:
             if opened.mode.startswith(("I", "F")):

@@ -183,14 +183,14 @@ def make_plan(
     if weights not in (base, current):
         raise RegunError(
             f"the project's model ({weights[:12]}) is neither the one that {folder.ledger} starts from ({base[:12]}) "
-            f"nor its current one ({current[:12]}); give one of these, or start a new --out."
+            f"nor its current one ({current[:12]}); give one of these, or start a new out=."
         )
     earlier = forgotten_names(folder, ledger.lines, pseudonyms, opened)
     data = pseudonyms.digest(opened.sets["train"].digest)
     if opened.project.ids is None and ledger.lines and ledger.lines[-1].data != data:
         raise RegunError(
             "the training data have changed since the last request and have no ids, so positions may mean other "
-            "examples now; use the data as they were then, or start a new --out (with ids)."
+            "examples now; use the data as they were then, or start a new out= with ids."
         )
     matched = match_records(request, opened.ids, earlier, pseudonyms)
     unseen = {name: pseudonyms.of(some) for name, some in matched.unseen.items()}
@@ -339,7 +339,7 @@ def forgotten_names(
             raise RegunError(
                 f"the training data are those of request {line.number}, but ids that it has forgotten are missing from "
                 f"the project's ids: they were renamed, and the forgotten records would become retain data. Give the "
-                f"ids of then, or start a new --out."
+                f"ids of then, or start a new out=."
             )
         names.update(trained, *unseen.values())
     return names
@@ -351,7 +351,7 @@ def check_same_ids(folder: Folder, line: LedgerLine, pseudonyms: Pseudonyms, ope
     if line.ids != opened.ids_are:
         raise RegunError(
             f"the ids of request {line.number} are {line.ids}, and the project's are {opened.ids_are}, so forgotten "
-            f"records would become retain data. Use the project as it was then, or start a new --out."
+            f"records would become retain data. Use the project as it was then, or start a new out=."
         )
 
 

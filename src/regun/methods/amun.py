@@ -87,6 +87,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return attack + passes(config.epochs, sum(sizes[n] for n in config.train_on.split("+")), config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Attack, then fine-tune."""
     x, labels, failed = adversarial_set(job, config)

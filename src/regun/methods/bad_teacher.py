@@ -52,6 +52,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, forget + round(config.retain_share * retain), config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill from both teachers."""
     good, bad = frozen_copy(job.model), frozen_copy(fresh_model(job, "bad teacher"))

@@ -14,7 +14,7 @@ cross-fitting in statistics.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,6 +81,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill forgotten records towards their out-of-fold predictions while training on retained ones."""
     if job.out_of_fold is None:
@@ -105,14 +110,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     retain = len(job.indices("retain"))
     recipe = job.recipe or assumed_recipe(retain)
     rounds, each = _rounds(plan_steps(config, len(forget), retain, recipe))
-    updates = replace(
-        recipe,
-        epochs=rounds,
-        lr=config.lr or config.rate * recipe.lr,
-        schedule="cosine",
-        warmup_epochs=0,
-        milestones=(),
-    )
+    updates = recipe.annealed(rounds, config.lr or config.rate * recipe.lr)
     return fit(job, in_rounds(paired(job, config.batch_size, config.retain_batch), each), loss, updates)
 
 

@@ -47,6 +47,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Fine-tune under the penalty."""
     parameters = list(trainable(job.model).values())

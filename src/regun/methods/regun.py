@@ -138,6 +138,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return sum([each] * teachers, _distillation(config, forget, retain))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return config.batchnorm != "reestimate"
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill the forget set towards the target while training on the retain set."""
     begun = replace(job.cost)

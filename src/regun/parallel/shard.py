@@ -13,7 +13,8 @@ So a loss of joined logits has the gradient of the whole batch in every process,
 as a penalty, count once. Derivatives of any order are right, since backward is made of the same functions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -27,8 +28,17 @@ from regun.parallel.processes import Processes, alone, current
 
 Inputs = Tensor | Mapping[str, Tensor]
 
-AVERAGED: ContextVar[bool] = ContextVar("regun: gradients are averaged by the caller's loop", default=False)
-"""True in a loop of the user's, whose own engine (DDP, say) averages gradients over the processes."""
+_AVERAGED: ContextVar[bool] = ContextVar("regun: gradients are averaged by the caller's loop", default=False)
+
+
+@contextmanager
+def averaged_gradients() -> Generator[None]:
+    """Leave it to the caller's engine (DDP, say) to average gradients over the processes, inside the block."""
+    token = _AVERAGED.set(True)
+    try:
+        yield
+    finally:
+        _AVERAGED.reset(token)
 
 
 class _Spread(torch.autograd.Function):
@@ -100,7 +110,7 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
         return tensor[processes.rows(examples)]
 
     mine = {name: own(part) for name, part in x.items()} if isinstance(x, Mapping) else own(x)
-    averaged = AVERAGED.get()
+    averaged = _AVERAGED.get()
     with alone(), whole_batch_layers(model, processes, examples):
         part = call(model, mine) if averaged else _with_spread_weights(model, mine, call, processes)
     rows = processes.rows(examples)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -46,6 +47,40 @@ class Fitted:
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+@dataclass(frozen=True)
+class LossRun:
+    """What `fit` was called with: the loss of each step of a stream, and how weights are updated by it."""
+
+    job: Job
+    stream: Stream
+    loss: Callable[[Step], Tensor]
+    recipe: Updates
+    mask: Mask | None
+
+
+class _HandedOver(BaseException):
+    """Ends a method at its call of `fit`, whose steps another loop will take."""
+
+    def __init__(self, run: LossRun) -> None:
+        super().__init__()
+        self.run = run
+
+
+_FOR_OTHER_LOOP: ContextVar[nn.Module | None] = ContextVar("regun: the model of another loop", default=None)
+
+
+def hand_over(method: Callable[[], object], model: nn.Module) -> LossRun | None:
+    """Run a method up to its call of `fit` for `model` and return what it called it with; None if it never did."""
+    token = _FOR_OTHER_LOOP.set(model)
+    try:
+        method()
+    except _HandedOver as end:
+        return end.run
+    finally:
+        _FOR_OTHER_LOOP.reset(token)
+    return None
+
+
 def fit(
     job: Job,
     stream: Stream,
@@ -60,6 +95,8 @@ def fit(
     With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say. It
     names the trainable ones; frozen ones never change.
     """
+    if job.model is _FOR_OTHER_LOOP.get():
+        raise _HandedOver(LossRun(job, stream, loss, recipe, mask))
     run = _Run(job, stream, loss, recipe, mask, checkpoint)
     run.resume()
     started = time.perf_counter() - job.cost.seconds
@@ -152,6 +189,8 @@ class _Run:
         self.watch.add(value, gradients, self.step, self.samples, lr, job.cost)
         if self.watch.due and self._diverged():
             return False
+        if self.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters.values(), self.recipe.clip_norm)
         if self.guard is None:
             self.optimizer.step()
         else:

@@ -40,18 +40,17 @@ def test_it_says_what_happened_and_what_was_found(outcome: Outcome) -> None:
     assert "`regun` of regun: 1,234 optimizer steps, 98,765 samples trained on, 1 min 1 s" in card
     for name in ("forget_acc", "test_acc", "smia_auc"):
         assert row(card, name)[1:3] == [f"{one.numbers[name].value:.1f}" for one in (before, after)]
-    assert all(claim in card for claim in after.claims)
+    assert all(limit in card for limit in after.limits)
 
 
-@pytest.mark.parametrize(("sure", "answer"), [(6.0, "remembered"), (1.0, "forgotten")])
+@pytest.mark.parametrize(("sure", "answer"), [(6.0, "Failed"), (1.0, "Passed")])
 def test_the_answer_and_the_model_before_are_in_it_by_one_audit(outcome: Outcome, sure: float, answer: str) -> None:
     retrained = [said(1, seed) for seed in (2, 3, 4)]
     found = evaluate(said(sure), retrained[0], retrained[1:], before=said(8, 5), bootstrap=0)
     card = regun.model_card(outcome, found)
-    assert f"- Influence left: {answer}. " in card
-    assert all(f"- {finding.text}\n" in card for finding in found.findings)
-    assert "The distance to a retrained model is" in card
-    assert card.index("Influence left") < card.index("| number")
+    assert f"**{answer}.** {found.summary}" in card
+    assert all(f"- {part.verdict}: {part.text}\n" in card for part in found.judgement.parts)
+    assert card.index(found.summary) < card.index("| number")
     assert row(card, "smia_auc")[1] == f"{found.before['smia_auc'].value:.1f}"
     assert row(card, "gap_rftp")[1] == f"{found.gaps['gap_rftp'].before:.1f}"
 
@@ -64,10 +63,10 @@ def test_the_library_is_named_if_it_is_given(outcome: Outcome) -> None:
 
 def test_warnings_and_flags_are_told(outcome: Outcome) -> None:
     over = audited(-6)
-    assert over.flags
+    assert over.warnings
     card = regun.model_card(outcome, over)
     assert "- too few steps" in card
-    assert all(flag in card for flag in over.flags)
+    assert all(flag in card for flag in over.warnings)
 
 
 def test_without_anything_to_warn_of_there_is_no_such_part() -> None:
@@ -81,3 +80,17 @@ def row(card: str, name: str) -> list[str]:
     """The cells of a number's row."""
     line = next(line for line in card.splitlines() if line.startswith(f"| {describe(name).label} "))
     return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("from_scratch", [True, False])
+def test_it_says_how_to_repeat_the_training(from_scratch: bool) -> None:
+    notes = {"price": {"retraining": 1000, "branch": "distilled", "reason": "long"}}
+    if from_scratch:
+        notes |= {"trained_by": {"optimizer": "adamw", "lr": 0.003, "epochs": 3.6}}
+    made = Outcome(
+        nn.Linear(1, 3), "auto", {"share": 0.2}, Cost(backward=300), [], None, notes, from_scratch=from_scratch
+    )
+    part = regun.model_card(made, audited(1)).partition("## How it was made")[2].partition("##")[0]
+    for text in ("optimizer=adamw", "lr=0.003", "epochs=3.6", "retrained from scratch"):
+        assert (text in part) == from_scratch
+    assert ("share=0.2" in part) == ("30%" in part) == (not from_scratch)
