@@ -96,7 +96,7 @@ def test_nothing_but_the_update_is_trained(tmp_path: Path, trainings: list[str])
     done = forget(tmp_path, ids()[:20], QUICKLY, method=UPDATE, prepared=table())
     assert trainings == []
     attempt, about = done.receipt["method"]["attempts"][-1], done.receipt["audit"]["out_models"]
-    assert (attempt["notes"]["result"], attempt["cost"]["steps"]) == ("cross-fitted", 40)
+    assert (attempt["notes"]["price"]["branch"], attempt["cost"]["steps"]) == ("cross-fitted", 40)
     assert (about["kind"], about["models"]) == ("prepared", 1)
     assert_names(done.plan.judging, "prepared", 4)
     forget(tmp_path, ids()[:20], QUICKLY, method=UPDATE)
