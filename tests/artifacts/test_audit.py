@@ -267,7 +267,7 @@ def test_stored_predictions_are_enough_to_check_a_number_by_hand(world: World) -
     read = {}
     for artifact in world.store.artifacts("predictions"):
         if artifact.info["model"] == world.base.key:
-            tensors = load_file(artifact.path / "signals.safetensors")
+            tensors = load_file(artifact.path / "predictions.safetensors")
             assert set(tensors) == {"log_probs", "labels", "indices"}
             read[len(tensors["labels"]), tuple(tensors["indices"][:3].tolist())] = tensors
     forget, test = (read[len(found[n]), tuple(found[n].indices[:3].tolist())] for n in ("forget", "test"))

@@ -141,7 +141,7 @@ def fit_fold(
         place = fitting.assigned(repeat, device)
         trained_on, out = fitting.rows[place != fold], fitting.rows[place == fold]
         job, _ = fit_from_scratch(training, trained_on, rng_key(inputs), device, watch or Callbacks(), snapshots)
-        log_probs = predict(job.model.eval(), examples, out, device).log_probs.astype(np.float32)
+        log_probs = predict(job.model.eval(), examples, out, device, whole=True).log_probs.astype(np.float32)
         tensors = {
             "log_probs": torch.from_numpy(log_probs),
             "rows": torch.from_numpy(out),
