@@ -24,6 +24,7 @@ from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, write_fil
 from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError
+from regun.files import write_file
 from regun.training.fit import Snapshot
 
 INPUTS = {"data": "abc", "seed": 0}
