@@ -184,7 +184,9 @@ def _verdicts(folder: Path, forget: str, title: str) -> str:
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
         found = [row for row in csv.DictReader(file) if (row["forget"], row["title"]) == (forget, title)]
     counts = Counter(row["verdict"] for row in found if row["kind"] != "retrain")
-    return ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
+    return ", ".join(
+        f"{counts[verdict]} {verdict}" for verdict in ("passed", "inconclusive", "failed") if counts[verdict]
+    )
 
 
 def sweep(folder: Path, number: str) -> str:

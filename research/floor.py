@@ -4,7 +4,7 @@
 
 Every example has a hardness, every model noise of its own on every example and a shift of its own; members are
 remembered. `models` retrained ones (Retrain and the references) judge a further retrained one, one that has half of the
-forget set left, and the base. Printed: in percent, how often each is called outside (of the retrained one: a false
+forget set left, and the base. Printed: in percent, how often each fails (of the retrained one: a false
 alarm), and how often the base is not told. About 20 minutes on one core.
 """
 
@@ -46,7 +46,7 @@ def rates(models: int, forget: int, shifts: float, member: float, repeats: int) 
         for kind, model in (("retrained", world.model()), ("half left", world.model(0.5)), ("base", base)):
             told = evaluate(model, judges[0], judges[1:], before=base, attacks=["rmia"], bootstrap=0)
             found.setdefault(kind, Counter())[str(told.verdict)] += 1
-            if kind == "retrained" and told.verdict == "outside":
+            if kind == "retrained" and told.verdict == "failed":
                 found.setdefault("by", Counter())[str(told.worst)] += 1
     return found
 
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+", default=[3, 5, 9])
     parser.add_argument("--forget", type=int, nargs="+", default=[30, 100, 400])
     args = parser.parse_args()
-    print("| models | forgotten | shifts | memory | retrained outside | half left outside | base outside | not told |")
+    print("| models | forgotten | shifts | memory | retrained failed | half left failed | base failed | inconclusive |")
     print("|---" * 8 + "|")
     alarms: Counter[str] = Counter()
     for models in args.models:
@@ -65,9 +65,9 @@ def main() -> None:
             for shifts, memory in ((0.0, "strong"), (0.3, "strong"), (0.1, "weak")):
                 found = rates(models, forget, shifts, MEMBERS[memory], args.repeats)
                 alarms += found.pop("by", Counter())
-                outside = [100 * found[kind]["outside"] / args.repeats for kind in ("retrained", "half left", "base")]
+                failed = [100 * found[kind]["failed"] / args.repeats for kind in ("retrained", "half left", "base")]
                 blind = 100 * found["base"]["inconclusive"] / args.repeats
-                cells = [str(models), str(forget), str(shifts), memory, *(f"{v:.1f}" for v in (*outside, blind))]
+                cells = [str(models), str(forget), str(shifts), memory, *(f"{v:.1f}" for v in (*failed, blind))]
                 print("| " + " | ".join(cells) + " |", flush=True)
     print(f"\n{args.repeats} repeats a row; what raised false alarms: {dict(alarms)}")
 

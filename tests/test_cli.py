@@ -149,7 +149,7 @@ def test_train_prints_nothing_but_json_with_json(run, base: str, home: Path) -> 
 
 
 def test_the_result_depends_on_the_seeds_and_not_on_how_it_was_run(run, base: str, tmp_path: Path) -> None:
-    keys = {parsed(run("train", *TINY, "--json", *more))["key"] for more in (["--seed", "1"], ["--split-seed", "1"])}
+    keys = {parsed(run("train", *TINY, "--json", *more))["key"] for more in (["--seed", "1"], ["--split", "seed=1"])}
     assert len(keys | {base}) == 3
     elsewhere = parsed(
         run("train", *TINY, "--json", "--store", str(tmp_path), "--snapshot-seconds", "0", "--quiet", "--device", "cpu")
@@ -439,9 +439,9 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["train", "--data", ""], ["''"]),
     (["train", "--data", "digits,limit=0"], ["data.limit", "0"]),
     (["train", "--data", "digits,limit=9999"], ["data.limit", "9999", "1437"]),
-    (["train", "--heldout", "1.5"], ["--heldout", "1.5", "0"]),
-    (["train", "--val", "nan"], ["--val", "0"]),
-    (["train", "--data", "digits,limit=4", "--heldout", "0.9"], ["0.9", "0.1", "4"]),
+    (["train", "--split", "heldout=1.5"], ["split.heldout", "1.5", "0.9"]),
+    (["train", "--split", "val=nan"], ["split.val", "nan"]),
+    (["train", "--data", "digits,limit=4", "--split", "heldout=0.9"], ["0.9", "0.1", "4"]),
     (["train", "--pipeline", "swin"], ["'swin'", "'none'"]),
     (["train", "--model", "swin-t"], ["swin-t", "8x8", "'swin-nano'"]),
     (["train", "--budget", "steps=0"], ["1"]),
@@ -481,7 +481,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["train", "--model", "{home}/broken.py:net"], ["{home}/broken.py"]),
     (["train", "--model", "{home}/net.py:wrong"], ["torch.nn"]),
     (["train", "--model", "no_such_module:net"], ["'no_such_module'"]),
-    ([*UNLEARN, "--base", "{base}", "--split-seed", "5", "--data", "cifar10"], ["--data", "--split-seed"]),
+    ([*UNLEARN, "--base", "{base}", "--split", "seed=5", "--data", "cifar10"], ["--data", "--split"]),
     (["train", "--data", "digits,root=/data"], ["data.root", "'/data'"]),
     (["train", "--data", "folder,root={home},download=true"], ["data.download"]),
     ([*UNLEARN, "--base", "{base}", "--method", "{home}/no.py"], ["'{home}/no.py'"]),
@@ -593,13 +593,23 @@ def test_bad_arguments_are_named_below_the_usage(args: list[str], names: list[st
 def test_all_mistakes_are_reported_at_once(run, home: Path) -> None:
     code, out, err = run(
         *("train", "--data", "digts,limit=x", "--model", "resnet81,width=1", "--recipe", "digit,lr=fast,epoch=1"),
-        *("--pipeline", "swim", "--heldout", "2", "--val", "-1", "--without", "clas:3", "--device", "tpux"),
+        *("--pipeline", "swim", "--split", "heldout=2,val=-1", "--without", "clas:3", "--device", "tpux"),
         *("--threads", "0", "--budget", "steps=0", "--store", str(home / "file/x")),
     )
     assert (code, out) == (2, "")
     first, *problems = err.splitlines()
     assert_names(first, len(problems))
-    names = ["'digts'", "data.limit", "'resnet81'", "'digit'", "'epoch'", "recipe.lr", "'swim'", "--heldout", "--val"]
+    names = [
+        "'digts'",
+        "data.limit",
+        "'resnet81'",
+        "'digit'",
+        "'epoch'",
+        "recipe.lr",
+        "'swim'",
+        "split.heldout",
+        "split.val",
+    ]
     names += ["'clas'", "budget", "store", "'tpux'", "--threads"]
     for problem, name in zip(problems, names, strict=True):
         assert_names(problem, name)

@@ -224,10 +224,10 @@ def odd(value: Any, draw: random.Random) -> Any:
 # ---------------------------------------------------------------------------------------------------------- arguments
 
 COMMANDS = """
-train --data digits,limit=400 --model cnn,width=4 --recipe digits,epochs=1 --seed 1 --without 0.1 --val 0.1
-train --data digits --budget steps=3 --split-seed 2 --heldout 0.2 --stratified --pipeline none --device cpu
+train --data digits,limit=400 --model cnn,width=4 --recipe digits,epochs=1 --seed 1 --without 0.1 --split val=0.1
+train --data digits --budget steps=3 --split seed=2,heldout=0.2,stratified=true --pipeline none --device cpu
 unlearn --base {base} --forget class:3 --method regun,w=0.3 --budget steps=3 --keep best:val_loss
-unlearn --base {base} --forget 0.1 --method finetune@resnet,lr=0.1 --tune 2 --reference {base} --out out.safetensors
+unlearn --base {base} --forget 0.1 --method finetune@resnet,lr=0.1 --teacher {base} --out out.safetensors
 unlearn --base w.safetensors --forget 0.1 --data digits --model cnn --settings tuned.toml --snapshot-seconds 3
 audit {unlearned} --forget 0.1 --retrained {base} --attacks smia --metrics gap_rftp --bootstrap 9
 audit {base} --base {base} --retrained none --risks risks.csv --shadows 3 --all --threads 1

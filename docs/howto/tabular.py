@@ -46,7 +46,7 @@ def main() -> dict[str, dict[str, float]]:
     base, retrained = trained(*known, seed=0), trained(*data["retain"], seed=1)
     sets = {name: data[name] for name in ("forget", "retain", "heldout")}
     outcome = regun.unlearn(base, **sets)
-    print(outcome.notes["plan"])
+    print(f"{outcome.price.branch}: {outcome.price.reason} ({outcome.price.samples:,} samples)")
     results = {}
     for name, model in (("base", base), ("unlearned", outcome.model), ("retrained", retrained)):
         numbers = regun.audit(model, **sets, test=data["test"]).numbers

@@ -11,6 +11,7 @@ from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tu
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
 from regun.auditing.predictions import Predictions
+from regun.data.plain import check_no_augmentation
 from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.errors import RegunError
@@ -19,7 +20,6 @@ from regun.inputs import (
     CheckedInputs,
     call_rebuild,
     check_finite_weights,
-    check_no_augmentation,
     check_trainable,
     data_warnings,
     inspect_inputs,
@@ -332,6 +332,7 @@ def relearn(
         named["before"] = as_model("before", before)
     sources = {"forget": forget, "retain": retain, "test": test, "heldout": heldout, "val": val}
     checked = inspect_inputs(named, sources, inputs, needed=("forget", "retain"))
+    check_no_augmentation(checked.sets)
     for one in checked.models.values():
         check_trainable(one, checked.batch)
     log_warnings(checked.warnings)

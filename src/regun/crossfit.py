@@ -29,6 +29,7 @@ from regun import files
 from regun.arguments import InputOptions
 from regun.data.examples import Examples, Indices
 from regun.data.overlap import in_memory
+from regun.data.plain import check_no_augmentation
 from regun.data.sources import Source, as_examples, loaded_dataset
 from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
@@ -147,13 +148,15 @@ def _check_training(
 
 
 def _read_sets(data: Source, eval_data: Source | None, unseen: Mapping[str, Source | None]) -> dict[str, Examples]:
-    plain = as_examples(data if eval_data is None else eval_data, MANY, "data")
+    """Return the sets that the models predict, without augmentation."""
+    plain = as_examples(data if eval_data is None else eval_data, MANY, "data" if eval_data is None else "eval_data")
     counted = as_examples(data, MANY, "data")
     if len(plain) != len(counted):
         raise DataError(f"eval_data has {len(plain):,} records and data {len(counted):,}; give the same records.")
-    sets = {"train": plain}
-    sets |= {name: as_examples(source, MANY, name) for name, source in unseen.items() if source is not None}
-    return sets
+    check_no_augmentation({"data" if eval_data is None else "eval_data": plain}, "Give eval_data=, the same records")
+    others = {name: as_examples(source, MANY, name) for name, source in unseen.items() if source is not None}
+    check_no_augmentation(others)
+    return {"train": plain, **others}
 
 
 def _units(examples: Examples, keys: Keys, by_id: bool, groups: Sequence[Any] | None) -> npt.NDArray[np.int64]:

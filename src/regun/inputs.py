@@ -14,11 +14,10 @@ from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
-from regun.errors import DataError, LabelError, RegunError
+from regun.errors import LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
 from regun.plugins import user_code
-from regun.rng import generator
 from regun.training.forward import eval_logits, in_eval_mode
 from regun.training.job import copied, device_of, uncompiled
 from regun.training.weights import broken_weights, misfits
@@ -30,8 +29,6 @@ PROBED = 2
 """Examples of the forget set that the model is called on."""
 ACCURACY_ON = 128
 """Retain examples on which the model's accuracy is measured before the work."""
-FETCHED_TWICE = 4
-"""Examples per set that are fetched twice, to notice augmentation."""
 RTOL, ATOL = 1e-3, 1e-4
 """Differences of logits up to these are rounding."""
 
@@ -305,19 +302,6 @@ def _probe(source: Source, name: str, device: torch.device) -> Batch:
     """Return the first examples of a set."""
     examples = as_examples(source, UNKNOWN_CLASSES, name)
     return examples.fetch(np.arange(min(PROBED, len(examples))), device=device)
-
-
-def check_no_augmentation(sets: Mapping[str, Examples]) -> None:
-    """Raise if a set returns different inputs each time the same example is fetched."""
-    for name, examples in sets.items():
-        rows = np.arange(min(FETCHED_TWICE, len(examples)))
-        first, second = (named(examples.fetch(rows, generator=generator(time)).x) for time in ("once", "again"))
-        for part, values in first.items():
-            if values.shape != second[part].shape or not torch.equal(values, second[part]):
-                raise DataError(
-                    f"{name} returns different inputs each time the same example is fetched (input {part!r}): it "
-                    f"augments at random. Give the same data with the transforms of test time."
-                )
 
 
 def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: bool) -> list[str]:

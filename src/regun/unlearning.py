@@ -26,7 +26,7 @@ EPOCHS = logging.getLogger("regun.epochs")
 
 WITHOUT_HELDOUT = (
     "labelled examples the model was not trained on. Use a part of the validation set that no metric uses, "
-    "or collect and label new examples (next time, reserve them before training, as regun train --heldout 0.1 does). "
+    "or collect and label new examples (next time, reserve them before training: regun train --split heldout=0.1). "
     "Methods that need none: auto and regun@teacher, which train a teacher without the records; finetune, salun, scrub "
     "and more that regun methods lists."
 )
@@ -71,6 +71,51 @@ CRITERIA: dict[str, Criterion] = {
 }
 
 
+MUCH = 0.5
+"""Share of a retraining above which retraining would have been the better choice."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a run cost, next to what a retraining costs.
+
+    >>> outcome = regun.unlearn(model, forget=forget, retain=retain)  # doctest: +SKIP
+    >>> outcome.price.branch, outcome.price.share, outcome.price.advice  # doctest: +SKIP
+    """
+
+    samples: int
+    """Samples that went through backward passes; 0 where a training function of your own ran."""
+    seconds: float
+    retraining: int | None
+    """Samples of one retraining: the recipe's epochs times the retained records; None if unknown."""
+    estimated: bool = False
+    """True if `retraining` is an estimate, because the recipe is unknown."""
+    planned: int | None = None
+    """Samples that the plan allowed, where there was a plan."""
+    branch: str | None = None
+    """What `auto` did: retrained, distilled, cross-fitted, or base (returned unchanged)."""
+    reason: str | None = None
+    """Why it did that."""
+    retrained: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Samples as a share of a retraining's."""
+        return self.samples / self.retraining if self.retraining else None
+
+    @property
+    def advice(self) -> str | None:
+        """A sentence where retraining would have been the better choice, else None."""
+        if self.share is None or self.share <= MUCH or (self.retrained and not self.estimated):
+            return None
+        cost = f"This run took {self.share:.0%} of {'an estimated' if self.estimated else 'a'} retraining"
+        if self.retrained:
+            return (
+                f"{cost}: it trained from scratch without your recipe. Your own training script gives a closer model."
+            )
+        return f"{cost}, so retraining would have been the better choice (method='retrain' with recipe= or train=)."
+
+
 @dataclass(frozen=True)
 class Outcome:
     """An unlearned model, how it was made, and what that cost.
@@ -97,6 +142,12 @@ class Outcome:
     """Likely problems, each with advice."""
     from_scratch: bool = False
     """True if the whole model was trained from scratch on the retain set."""
+
+    @property
+    def price(self) -> Price:
+        """What the run cost, next to a retraining."""
+        facts: dict[str, Any] = self.notes.get("price", {"retraining": None})
+        return Price(self.cost.backward, self.cost.seconds, retrained=self.from_scratch, **facts)
 
 
 def unlearn_job(
@@ -127,6 +178,8 @@ def unlearn_job(
         )
     job.cost.seconds = time.perf_counter() - started - (watcher.seconds if watcher else 0.0)
     notes = dict(fitted.notes)
+    if "price" not in notes and job.recipe is not None:
+        notes["price"] = {"retraining": job.recipe.epochs * len(job.indices("retain"))}
     warnings = tuple(notes.pop("warnings", ()))
     # a method that always trains from scratch notes which layers it trained, if not all
     from_scratch = notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)

@@ -55,7 +55,7 @@ def test_an_audit_trains_them_by_the_recipe_of_the_base_with_its_warm_up_in_scal
         return json.loads(capsys.readouterr().out)
 
     recipe = "digits,epochs=4,warmup_epochs=2"
-    trained = call("train", "--data", "digits,limit=300,test_limit=50", "--recipe", recipe, "--val", "0.2")
+    trained = call("train", "--data", "digits,limit=300,test_limit=50", "--recipe", recipe, "--split", "val=0.2")
     found = call("audit", trained["key"], "--forget", "0.1", "--bootstrap", "20", "--out-models", "1")
     out = Store(tmp_path).load("out_model", found["models"]["out_models"][0])
     assert (out.inputs["recipe"]["epochs"], out.inputs["recipe"]["warmup_epochs"]) == (1, 0)

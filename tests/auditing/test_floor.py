@@ -62,14 +62,14 @@ def test_another_retrained_model_is_inside_and_a_memorising_one_is_not():
     memorising = model(98, memorised=3.0)
     rest = {"retrain": RETRAINS[0], "references": RETRAINS[1:], "before": memorising, "bootstrap": 0}
     honest = evaluate(model(99), **rest, attacks=["smia", "rmia", "lira"], floor=FLOOR)
-    assert honest.verdict == "inside"
-    assert honest.gaps["rmia_auc"].verdict == "inside"
+    assert honest.verdict == "passed"
+    assert honest.gaps["rmia_auc"].verdict == "passed"
     base = evaluate(memorising, **rest, attacks=["smia", "rmia"])
-    assert base.verdict == "outside"
-    assert base.gaps["rmia_auc"].verdict == "outside"
-    assert base.gaps["test_div"].verdict == "inside"  # it memorised nothing of the test set
+    assert base.verdict == "failed"
+    assert base.gaps["rmia_auc"].verdict == "failed"
+    assert base.gaps["test_div"].verdict == "passed"  # it memorised nothing of the test set
     over = evaluate(model(99, memorised=-3.0), **rest, attacks=["rmia"])
-    assert over.verdict == "outside"
+    assert over.verdict == "failed"
 
 
 @pytest.mark.parametrize("models", [4, 5, 8])

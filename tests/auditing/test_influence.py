@@ -183,7 +183,7 @@ def test_a_look_that_was_not_taken_decides_no_verdict():
         for left in (None, found.influence)
     ]
     assert gaps[0] == gaps[1]
-    assert (gaps[1]["gap"].verdict, gaps[1]["gap"].worst) == ("outside", "a")
+    assert (gaps[1]["gap"].verdict, gaps[1]["gap"].worst) == ("failed", "a")
 
 
 def test_differences_that_are_rounding_decide_nothing():

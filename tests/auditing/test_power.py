@@ -33,8 +33,8 @@ def test_the_untouched_base_meets_the_old_rule_and_no_verdict_calls_it_inside():
         verdicts[found.verdict] += 1
         answers[found.influence.verdict if found.influence else ""] += 1
     assert met >= 12  # accepted, by the rule of old
-    assert verdicts["inside"] == 0
-    assert verdicts["inconclusive"] + verdicts["outside"] == 20
+    assert verdicts["passed"] == 0
+    assert verdicts["inconclusive"] + verdicts["failed"] == 20
     assert answers["forgotten"] == 0
 
 
@@ -46,7 +46,7 @@ def test_a_base_that_nothing_tells_from_retrained_models_is_not_greeted():
         base = world.model(1.0)
         found[judged(world, base, base).verdict] += 1
         found[judged(world, world.model(), base).verdict] += 1
-    assert found["inside"] <= 1
+    assert found["passed"] <= 1
     assert found["inconclusive"] >= 16
 
 
@@ -63,7 +63,7 @@ def test_thirty_remembered_examples_are_told_from_forgotten_ones(judges: int):
         found = judged(world, base, base, judges)
         base_told[found.verdict] += 1
         retrained_told[judged(world, world.model(), base, judges).verdict] += 1
-        if found.verdict == "outside":
+        if found.verdict == "failed":
             assert found.worst in (
                 INFLUENCE,
                 "forget_acc",
@@ -72,8 +72,8 @@ def test_thirty_remembered_examples_are_told_from_forgotten_ones(judges: int):
                 "rmia_auc_val",
                 "rmia_auc_heldout",
             )
-    assert base_told["outside"] >= 17
-    assert retrained_told["inside"] >= 16
+    assert base_told["failed"] >= 17
+    assert retrained_told["passed"] >= 16
 
 
 def test_one_part_that_leaks_is_seen_however_good_the_others_are():
@@ -88,7 +88,7 @@ def test_one_part_that_leaks_is_seen_however_good_the_others_are():
     gap = found.gaps["gap_rftp"]
     assert found.gaps["test_acc"].value == found.gaps["retain_acc"].value == 0.0
     assert gap.floor_limit is not None
-    assert gap.verdict == "outside"
+    assert gap.verdict == "failed"
     assert found.worst not in ("retain_acc", "test_acc")
     assert gap.before is not None
     assert gap.before > gap.value > 0
@@ -119,8 +119,8 @@ def test_without_the_model_before_nothing_is_called_inside_but_utility():
     found = evaluate(world.model(), retrain, references, **JUDGED)
     verdicts = {name: gap.verdict for name, gap in found.gaps.items() if gap.verdict is not None}
     utility = {name for name, metric in BUILT_IN.items() if metric.utility}
-    assert {verdicts[name] for name in verdicts if name not in utility} <= {"inconclusive", "outside"}
-    assert verdicts["test_acc"] == "inside"
+    assert {verdicts[name] for name in verdicts if name not in utility} <= {"inconclusive", "failed"}
+    assert verdicts["test_acc"] == "passed"
     assert (found.influence, found.before) == (None, {})
 
 

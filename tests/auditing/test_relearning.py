@@ -49,7 +49,7 @@ def test_what_a_method_hid_is_regained_and_a_retrained_model_regains_nothing() -
     found = relearned(hidden, RETRAIN, OTHERS)
     assert found.numbers["regained_acc"].value == pytest.approx(40)
     assert found.numbers["regained_auc"].value > 20
-    assert found.gaps["regained_auc"].verdict == "outside"
+    assert found.gaps["regained_auc"].verdict == "failed"
     assert found.numbers["relearn_forget_acc"].value == pytest.approx(90)
     again = relearned(retrained(5), RETRAIN, OTHERS)
     assert again.numbers["regained_acc"].value == 0
@@ -70,7 +70,7 @@ def test_a_model_that_never_forgot_regains_nothing_but_is_far_from_retrain_after
         found = relearned(BASE, RETRAIN, OTHERS, before=before)
         assert found.numbers["regained_acc"].value == 0
         assert found.gaps["relearn_rmia_auc"].value > 20
-        assert found.gaps["relearn_rmia_auc"].verdict == "outside"
+        assert found.gaps["relearn_rmia_auc"].verdict == "failed"
         assert [found.gaps[name].verdict for name in REGAINED] == ["inconclusive"] * 2
 
 
@@ -81,7 +81,7 @@ def test_inside_takes_a_model_before_that_the_same_steps_tell() -> None:
     for name in ("relearn_forget_acc", "relearn_smia_auc", "relearn_rmia_auc"):
         gap = told.gaps[name]
         assert gap.value <= gap.floor_limit < gap.before
-        assert gap.verdict == "inside"
+        assert gap.verdict == "passed"
         assert relearned(honest, RETRAIN, OTHERS).gaps[name].verdict == "inconclusive"
         assert relearned(honest, RETRAIN, OTHERS, before=retrained(6)).gaps[name].verdict == "inconclusive"
     assert {told.gaps[name].verdict for name in REGAINED} == {"inconclusive"}

@@ -304,14 +304,13 @@ def test_a_dataset_whose_item_leaves_python_is_no_success(tmp_path: Path) -> Non
 
 
 def test_a_data_set_that_a_store_names_is_run_only_if_it_is_named_too(file: Path) -> None:
-    about = {"data_name": f"{file}:leaves", "data_settings": {}, "pipeline": "own", "split_seed": 0}
-    info = {**about, "heldout": 0.1, "val": 0.1, "stratified": False}
+    about = {"data_name": f"{file}:leaves", "data_settings": {}, "pipeline": "own", "split": {"seed": 0}}
     model = {"model": {"name": "cnn", "settings": {}}}
     file.write_text("import sys\nsys.exit('was run')")
     with error(RegunError, f"{file}:leaves", "--data"):
-        Setup.of(SimpleNamespace(info=info, inputs=model, trusted=()))
+        Setup.of(SimpleNamespace(info=about, inputs=model, trusted=()))
     file.write_text(TEXT)
-    found = Setup.of(SimpleNamespace(info=info, inputs=model, trusted=(f"{file}:leaves",)))
+    found = Setup.of(SimpleNamespace(info=about, inputs=model, trusted=(f"{file}:leaves",)))
     assert found.data.name == f"{file}:leaves"
 
 

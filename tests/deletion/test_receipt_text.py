@@ -82,7 +82,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_written_but_what_belongs_there(hostile: Path) -> None:
     found = {str(p.relative_to(hostile.parent)) for p in hostile.parent.rglob("*") if p.is_file()}
     names = ("model.safetensors", "receipt.html", "receipt.json", "request.json", "risks.csv")
-    assert found == {"out/ledger.jsonl", "out/.regun-lock"} | {f"out/requests/0001/{name}" for name in names}
+    top = {f"out/{name}" for name in ("ledger.jsonl", ".regun-lock", "current.safetensors")}
+    assert found == top | {f"out/requests/0001/{name}" for name in names}
 
 
 def test_the_page_runs_nothing_and_loads_nothing(hostile: Path) -> None:

@@ -1,5 +1,6 @@
 """A request that is killed anywhere: it is committed or it is not, and the ledger says which."""
 
+import hashlib
 import json
 import os
 import random
@@ -104,7 +105,8 @@ def test_stopped_before_each_write_to_disk(original: Path, tmp_path: Path, monke
     with monkeypatch.context() as patch:
         calls = stop_at(patch, 0)
         finish(Path(shutil.copytree(start, tmp_path / "calls")))
-    assert calls.count("append") == calls.count("replace") == 1
+    assert calls.count("append") == 1
+    assert calls.count("replace") == 2, "the folder gets its number, then current.safetensors is switched"
     assert len(calls) >= 9
     for call in range(1, len(calls) + 1):
         out = Path(shutil.copytree(start, tmp_path / str(call)))
@@ -114,7 +116,10 @@ def test_stopped_before_each_write_to_disk(original: Path, tmp_path: Path, monke
                 finish(out)
             assert made == calls[:call]
         happened = committed(out) == 3
+        served = hashlib.sha256((out / "current.safetensors").read_bytes()).hexdigest()
+        assert served in [one.files["model.safetensors"] for one in history(out) if one.accepted]
         assert happened is (call > calls.index("append") + 1), "the ledger line is the commit"
         finish(out)
         assert committed(out) == 3
+        assert (out / "current.safetensors").read_bytes() == files["model.safetensors"]
         assert {p.name for p in (out / "requests").iterdir()} == {"0001", "0002", "0003"}

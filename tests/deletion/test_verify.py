@@ -10,6 +10,7 @@ from small_project import LENIENT, failed, forge, forget, ids, receipt_of, recei
 
 from expect import error
 from regun.deletion import Options, verify_folder, verify_receipt
+from regun.deletion.folder import CURRENT
 from regun.deletion.ledger import BEGINNING, read_ledger
 from regun.errors import RegunError
 
@@ -91,7 +92,7 @@ def test_a_ledger_that_was_cut_is_found(out: Path) -> None:
     path = out / LEDGER
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     assert failed(verify_receipt(receipt_path(out, 2))) == [LEDGER]
-    assert failed(verify_folder(out)) == ["requests/0002"]
+    assert failed(verify_folder(out)) == [CURRENT, "requests/0002"]
     path.unlink()
     with error(RegunError, LEDGER, "--alone"):
         verify_receipt(receipt_path(out, 2))
@@ -108,6 +109,8 @@ def test_a_hash_stored_elsewhere_reveals_a_cut_that_the_chain_cannot(out: Path) 
     assert failed(verify_folder(out, expect="f" * 64)) == [LEDGER]
     (out / LEDGER).write_bytes((out / LEDGER).read_bytes().splitlines(keepends=True)[0])
     shutil.rmtree(receipt_path(out, 2).parent)
+    assert failed(verify_folder(out)) == [CURRENT]
+    (out / CURRENT).unlink()
     assert failed(verify_folder(out)) == [], "what is left is a consistent ledger"
     assert failed(verify_folder(out, expect=first)) == []
     assert failed(verify_folder(out, expect=second)) == [LEDGER]

@@ -2,20 +2,25 @@
 
 import copy
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as trials
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 from trials import Watched, ce, gradient, one_forgotten, plain_net, run
 
 from expect import error
+from regun.errors import DivergedError
 from regun.methods import _from_scratch as from_scratch
-from regun.methods import as_teacher, auto, get_method
+from regun.methods import as_teacher, auto, crossfit, get_method
 from regun.methods._baseline_comparison import AccuracyLoss, BaselineComparison
-from regun.methods._distill import Distillation, MembershipGap, distill, in_rounds
+from regun.methods._distill import Distillation, MembershipGap, distill
 from regun.methods._fresh_weights import fresh_model, shuffled
 from regun.settings import to_json
 from regun.splits import Splits
@@ -23,7 +28,7 @@ from regun.training.forward import eval_logits
 from regun.training.job import Budget, Step
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.scratch import train_from_scratch
-from regun.training.streams import paired
+from regun.training.streams import in_rounds, paired
 from toys import blobs, conv_net, images, job_for, mlp, same_state, splits_of
 
 SHORT = Recipe(epochs=3, batch_size=16, lr=0.05)
@@ -40,38 +45,87 @@ def without_heldout(splits: Splits) -> Splits:
 
 def test_a_short_retraining_is_done_and_a_long_one_is_not() -> None:
     config = auto.Config(short=1000)
-    assert auto.plan_of(config, 100, Recipe(epochs=10)).training == "whole"
-    assert auto.plan_of(config, 101, Recipe(epochs=10)).training == "part"
-    assert auto.plan_of(auto.Config(short=1000, from_scratch="never"), 100, Recipe(epochs=10)).training == "part"
+    assert auto.plan_of(config, 10, 100, Recipe(epochs=10)).training == "whole"
+    assert auto.plan_of(config, 10, 101, Recipe(epochs=10)).training == "part"
+    assert auto.plan_of(auto.Config(short=1000, from_scratch="never"), 10, 100, Recipe(epochs=10)).training == "part"
 
 
 @pytest.mark.parametrize("share", [0.15, 0.2, 0.5])
-@pytest.mark.parametrize("retain", [40_000, 1_000_000])
-def test_a_long_one_costs_the_share_that_was_asked_for(share: float, retain: int) -> None:
-    plan = auto.plan_of(auto.Config(share=share), retain, Recipe(epochs=100, batch_size=128))
-    ours = plan.teacher.samples + plan.distilling.samples
-    least = auto.MIN_TEACHER_SHARE + auto.DISTILLING_SHARE * share
-    assert ours / plan.retraining == pytest.approx(max(share, least), abs=0.011)  # to within an epoch
-    assert f"{ours:,}" in str(plan)
-    assert f"retraining takes {100 * retain:,} samples" in str(plan)
+@pytest.mark.parametrize(("retain", "epochs"), [(1010, 100), (40_000, 100), (1_000_000, 3)])
+@pytest.mark.parametrize("table", [False, True])
+def test_a_long_one_costs_at_most_the_share(share: float, retain: int, epochs: int, table: bool) -> None:
+    plan = auto.plan_of(auto.Config(share=share), 100, retain, Recipe(epochs=epochs, batch_size=128), table=table)
+    assert plan.training == ("table" if table else "part")
+    assert (0.5 if share < 0.5 else 0.2) * share < plan.most / plan.retraining <= share
+    assert f"{plan.most:,}" in str(plan)
+    assert f"retraining takes {epochs * retain:,} samples" in str(plan)
 
 
-@pytest.mark.parametrize("retain", [1, 7, 60, 500, 5000, 1_000_000])
-def test_no_plan_has_fewer_steps_than_make_sense(retain: int) -> None:
-    for recipe in (None, SHORT, LONG):
-        plan = auto.plan_of(auto.Config(from_scratch="never"), retain, recipe)
-        assert plan.distilling.steps >= auto.MIN_STEPS
-        assert plan.teacher.steps > 0
-        assert plan.recipe.epochs >= 1
+@trials(max_examples=200, deadline=None)
+@given(
+    forget=st.integers(1, 5000),
+    retain=st.integers(1, 10**6),
+    table=st.booleans(),
+    teacher=st.booleans(),
+    never=st.booleans(),
+)
+def test_without_a_recipe_no_plan_exceeds_the_estimate(forget, retain, table, teacher, never) -> None:
+    config = auto.Config(from_scratch="never" if never else "auto")
+    plan = auto.plan_of(config, forget, retain, None, table=table, teacher=teacher)
+    assert plan.most <= plan.retraining == from_scratch.estimated_samples(retain)
+    assert plan.distilling.steps > 0
 
 
-@pytest.mark.parametrize("retain", [10, 300, 5000])
-def test_rounds_keep_within_what_was_said(retain: int) -> None:
-    most = 100_000
-    epochs = from_scratch.most_epochs(retain, most)
-    first = from_scratch.first_round(retain)
-    assert epochs * retain <= max(most, first * retain)
-    assert epochs in list(itertools.accumulate(first * 2**k for k in range(20)))
+def test_a_plan_knows_about_a_table() -> None:
+    method, config = get_method("auto"), auto.Config()
+    long, short = Recipe(epochs=200), Recipe(epochs=10)
+    assert method.uses_table(config, 100, 5000, long)
+    assert not method.uses_table(config, 100, 5000, short)
+    assert method.uses_table(config, 100, 5000, None)
+    with_table, without = (method.planned(config, 100, 5000, None, long, table) for table in (True, False))
+    update = crossfit.Config(share=min(config.share, crossfit.Config().share))
+    assert with_table == crossfit.work(update, 100, 5000, long) != without
+    assert get_method("crossfit").uses_table(crossfit.Config(), 100, 5000, short)
+    assert not get_method("finetune").uses_table(get_method("finetune").configure({}), 100, 5000, long)
+
+
+RECIPES = {"none": None, "short": SHORT, "long": LONG, "wild": Recipe(epochs=40, batch_size=16, lr=1e30)}
+
+
+WAYS = itertools.product(
+    RECIPES,
+    ["", "teacher", "table"],
+    [True, False],  # held-out examples
+    [None, None, Budget(steps=30), Budget(samples=900)],
+    [{}, {"short": 0}, {"from_scratch": "never", "share": 0.5}, {"short": 0, "lr": 0.01}],
+    [True, False],  # the teacher is as good as the base
+)
+
+
+@pytest.mark.parametrize(("recipe", "source", "heldout", "budget", "settings", "as_good"), list(WAYS)[::7])
+def test_no_branch_takes_more_than_planned(recipe, source, heldout, budget, settings, as_good, monkeypatch) -> None:
+    """Counted samples stay within the plan, whichever way a run goes; it says which, and why."""
+    monkeypatch.setattr(auto._Run, "as_good", lambda run: as_good)
+    monkeypatch.setattr(from_scratch, "LEAST_SAMPLES", 3000)  # quick
+    splits = splits_of(blobs()) if heldout else without_heldout(splits_of(blobs()))
+    job = job_for(plain_net(), blobs(), splits, budget=budget, recipe=RECIPES[recipe])
+    if source == "teacher":
+        job = replace(job, teacher=as_teacher(plain_net(3), 3))
+    if source == "table":
+        job = replace(job, out_of_fold=torch.full((len(job.indices("forget")), 3), 1 / 3))
+    method = get_method("auto")
+    try:
+        fitted = method.run(job, method.configure(settings))
+    except DivergedError:
+        assert recipe == "wild"
+        return
+    price = fitted.notes["price"]
+    assert 0 < job.cost.backward <= price["planned"]
+    assert price["branch"] in ("retrained", "distilled", "cross-fitted", "base")
+    assert price["reason"]
+    if recipe == "none":
+        assert price["estimated"]
+        assert budget or price["planned"] <= price["retraining"]
 
 
 # ------------------------------------------------------------------------------------------------------- from scratch
@@ -95,7 +149,7 @@ def test_a_model_trained_anew_has_seen_no_forgotten_example(recipe: Recipe | Non
     job, fitted = run("auto", mlp(), watched, recipe=recipe, short=400_000)
     if fitted.notes.get("from_scratch"):
         assert not watched.seen & set(job.indices("forget"))
-        assert ("epochs" in fitted.notes["trained_by"]) == (recipe is not None), "rounds end when they fit"
+        assert fitted.notes["trained_by"]["epochs"] > 0, "what was really run"
     assert watched.trained - set(job.indices("forget")) == set(job.indices("retain"))
 
 
@@ -104,40 +158,31 @@ def test_what_comes_out_anew_does_not_depend_on_what_the_base_remembers() -> Non
     assert same_state(*made)
 
 
-def test_rounds_go_on_until_the_model_fits_or_the_samples_are_used() -> None:
+@pytest.mark.parametrize("samples", [5, 40, 89, 90, 300, 10**6])
+def test_a_training_for_some_samples_takes_at_most_these(samples: int) -> None:
     job = job_for(mlp(), blobs())
-    retain = len(job.indices("retain"))
-    first = from_scratch.first_round(retain)
-    asked: list[nn.Module] = []
-
-    def on_the_third(model: nn.Module) -> bool:
-        asked.append(model)
-        return len(asked) == 3
-
-    recipe = Recipe(batch_size=16, optimizer="adamw", lr=1e-3, schedule="cosine")
-    from_scratch.train_in_rounds(job, recipe, 10**9, on_the_third)
-    assert job.cost.backward == (1 + 2 + 4) * first * retain
-    other = job_for(mlp(), blobs())
-    from_scratch.train_in_rounds(other, recipe, 3 * first * retain, lambda model: False)
-    assert other.cost.backward == from_scratch.most_epochs(retain, 3 * first * retain) * retain == 3 * first * retain
+    retain, recipe = len(job.indices("retain")), Recipe(epochs=6, batch_size=16, schedule="cosine")
+    from_scratch.train_for(job, recipe, samples)
+    planned = from_scratch.training_work(recipe, retain, samples)
+    assert job.cost.backward <= planned.samples <= max(16, samples)
+    assert job.cost.backward >= min(samples, 6 * retain) // 2 - 16
 
 
 def test_the_learning_rate_is_the_one_that_learns_fastest(monkeypatch) -> None:
-    losses = dict(zip(from_scratch.RATES, [float("inf"), 0.9, 0.4, 0.7, 1.0], strict=True))
-    monkeypatch.setattr(from_scratch, "_trial_loss", lambda job, model, recipe: losses[recipe.lr])
+    losses = dict(zip(from_scratch.RATES, [float("inf"), 0.9, 0.4, 0.7], strict=True))
+    monkeypatch.setattr(from_scratch, "_trial_loss", lambda job, model, recipe, steps: losses[recipe.lr])
     assert (
-        from_scratch.find_rate(job_for(mlp(), blobs()), mlp(), assumed_recipe(90), from_scratch.RATES).lr
+        from_scratch.find_rate(job_for(mlp(), blobs()), mlp(), assumed_recipe(90), from_scratch.RATES, 9).lr
         == from_scratch.RATES[2]
     )
 
 
 def test_rates_are_tried_on_copies_of_the_same_weights_and_counted() -> None:
     job, start = job_for(mlp(), blobs()), mlp(seed=2)
-    recipe = from_scratch.find_rate(job, start, Recipe(batch_size=16, optimizer="adamw"), from_scratch.RATES)
+    recipe = from_scratch.find_rate(job, start, Recipe(batch_size=16, optimizer="adamw"), from_scratch.RATES, 7)
     assert recipe.lr in from_scratch.RATES
-    planned = from_scratch.trial_work(len(job.indices("retain")), 16, len(from_scratch.RATES))
-    assert job.cost.steps == planned.steps == from_scratch.TRIAL_STEPS * len(from_scratch.RATES)
-    assert job.cost.backward <= planned.samples
+    assert job.cost.steps == 7 * len(from_scratch.RATES)
+    assert job.cost.backward <= 16 * job.cost.steps
     assert same_state(job.model, mlp())
     assert same_state(start, mlp(seed=2))
 
@@ -193,7 +238,7 @@ def test_lost_accuracy_is_paired() -> None:
     comparison = BaselineComparison(job, job.model)
     assert comparison.loss(job.model) == AccuracyLoss(0.0, 0.0)
     assert comparison.fitted(job.model)
-    assert not comparison.collapsed(job.model)
+    assert not comparison.collapsed(comparison.loss(job.model))
     other = mlp(seed=4)
     lost = comparison.loss(other)
     labels = torch.from_numpy(job.examples.labels_at(comparison.unseen))
@@ -210,9 +255,8 @@ def test_lost_accuracy_is_paired() -> None:
 )
 def test_a_model_trained_anew_is_the_answer_only_if_it_looks_as_good(share: float, error: float, good: bool) -> None:
     """Up to two points, or what held-out examples cannot tell; otherwise the base is distilled too, and the better kept."""
-    comparison = SimpleNamespace(fitted=lambda _: True, loss=lambda _: AccuracyLoss(share, error))
-    asked = SimpleNamespace(plan=SimpleNamespace(training="rounds"), comparison=comparison)
-    assert auto._Run.as_good(asked, nn.Identity()) is good
+    run = SimpleNamespace(_whole=False, fitted=True, lost=AccuracyLoss(share, error))
+    assert auto._Run.as_good(run) is good
 
 
 def test_classes_that_are_not_retained_are_not_asked() -> None:
@@ -334,12 +378,12 @@ def test_a_long_retraining_is_shortened_counted_and_distilled() -> None:
     epochs = []
     config = dict(short=0, share=0.2, steps=20, from_scratch="never", lr=0.02)
     job, fitted = run("auto", mlp(), recipe=LONG, on_epoch=lambda e, m: epochs.append(e), **config)
-    plan = auto.plan_of(auto.Config(**config), len(job.indices("retain")), LONG)
+    plan = auto.plan_of(auto.Config(**config), len(job.indices("forget")), len(job.indices("retain")), LONG)
     assert plan.training == "part"
     assert job.cost.steps == plan.teacher.steps + 20
-    assert len(epochs) == 20  # of the model; nobody watched the teacher
+    assert len(epochs) == 10  # of the model; nobody watched the teacher
     assert fitted.notes["plan"] == str(plan)
-    assert fitted.notes["result"] in ("distilled", "base")
+    assert fitted.notes["price"]["branch"] in ("distilled", "base")
 
 
 def test_shrinking_all_the_way_forgets_the_base() -> None:
@@ -348,7 +392,7 @@ def test_shrinking_all_the_way_forgets_the_base() -> None:
     for seed in (0, 1):
         base = plain_net(seed)
         job, fitted = run("auto", base, recipe=LONG, splits=without_heldout(splits_of(blobs())), **config)
-        made.append((job.model, fitted.notes["result"]))
+        made.append((job.model, fitted.notes["price"]["branch"]))
     assert made[0][1] == made[1][1] == "base" or same_state(made[0][0], made[1][0])
 
 
@@ -356,10 +400,10 @@ def test_shrinking_all_the_way_forgets_the_base() -> None:
 
 
 def test_what_cannot_be_repaired_is_given_back_as_it_was_with_a_word(monkeypatch) -> None:
-    monkeypatch.setattr(BaselineComparison, "collapsed", lambda comparison, model: True)
+    monkeypatch.setattr(BaselineComparison, "collapsed", lambda comparison, lost: True)
     job, fitted = run("auto", mlp(), recipe=LONG, short=0, steps=20, from_scratch="never")
     assert same_state(job.model, mlp())
-    assert fitted.notes["result"] == "base"
+    assert fitted.notes["price"]["branch"] == "base"
     assert "Retrain it" in fitted.notes["warnings"][0]
 
 

@@ -151,13 +151,13 @@ def test_bad_tables_are_named() -> None:
 def test_auto_uses_a_table_where_retraining_is_long_and_keeps_to_its_plan() -> None:
     long, short = RECIPE, replace(RECIPE, epochs=2)
     config = auto.Config(short=100)
-    assert auto.plan_of(config, 20, short, prepared=6).training == "whole"
-    plan = auto.plan_of(config, 20, long, prepared=6)
-    assert plan.training == "prepared"
+    assert auto.plan_of(config, 6, 20, short, table=True).training == "whole"
+    plan = auto.plan_of(config, 6, 20, long, table=True)
+    assert plan.training == "table"
     assert plan.teacher.samples == 0
     mine = job()
     fitted = auto.unlearn(mine, config)
-    assert fitted.notes["result"] == "cross-fitted"
+    assert fitted.notes["price"]["branch"] == "cross-fitted"
     assert mine.cost.steps == plan.distilling.steps
     assert mine.cost.backward <= plan.distilling.samples
 

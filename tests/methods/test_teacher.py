@@ -149,7 +149,7 @@ def test_a_teacher_has_the_base_s_recipe_in_short_with_what_the_settings_say() -
 
 @pytest.mark.parametrize("retain", [20, 90, 5000])
 def test_without_a_recipe_auto_and_regun_train_their_teachers_alike(retain: int) -> None:
-    plan = auto.plan_of(auto.Config(short=0), retain, None)
+    plan = auto.plan_of(auto.Config(short=0), 10, retain, None)
     share = plan.recipe.epochs / assumed_recipe(retain).epochs
     assert plan.training == "part"
     assert teacher_recipe(None, regun.Config(target="teacher", teacher_share=share), retain) == plan.recipe

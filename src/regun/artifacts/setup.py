@@ -14,10 +14,25 @@ from regun.errors import RegunError, SettingsError
 from regun.methods import Method
 from regun.models import Defaults, ModelSpec, defaults_of
 from regun.plugins import trusted_name
-from regun.settings import bind, parse_spec
+from regun.settings import bind, parse_spec, setting, to_json
 from regun.splits import Reserve, reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
+from regun.types import Indices
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """What is set aside before any training."""
+
+    seed: int = setting(0, "seed of the held-out, validation and forget draws")
+    heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
+    val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
+    stratified: bool = setting(False, "draw held-out and validation class by class")
+
+    def reserve(self, labels: Indices) -> Reserve:
+        """Return the examples set aside, and the others."""
+        return reserve(labels, self.seed, heldout=self.heldout, val=self.val, stratified=self.stratified)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +43,7 @@ class Setup:
     model: ModelSpec
     recipe: Recipe
     pipeline: str
-    split_seed: int = 0
-    heldout: float = 0.1
-    val: float = 0.1
-    stratified: bool = False
+    split: SplitSettings = SplitSettings()
     unlearn_pipeline: str | None = None
     """The input pipeline to unlearn with; None for the one that belongs to `pipeline`."""
 
@@ -50,10 +62,7 @@ class Setup:
             model=model_of(artifact),
             recipe=bind(Recipe, recipe, "recipe") if recipe else Recipe(),
             pipeline=about["pipeline"],
-            split_seed=about["split_seed"],
-            heldout=about["heldout"],
-            val=about["val"],
-            stratified=about["stratified"],
+            split=bind(SplitSettings, about["split"], "split"),
             unlearn_pipeline=pipeline or about.get("unlearn_pipeline"),
         )
 
@@ -72,20 +81,14 @@ class Setup:
             "data_name": self.data.name,
             "data_settings": self.data.to_json(),
             "pipeline": self.pipeline,
-            "split_seed": self.split_seed,
-            "heldout": self.heldout,
-            "val": self.val,
-            "stratified": self.stratified,
+            "split": to_json(self.split),
             "unlearn_pipeline": self.unlearn_pipeline,
         }
 
     def load(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[Data, Reserve]:
         """Return the data and the examples set aside."""
         data = load_data(self.data, self.pipeline, on_progress)
-        reserved = reserve(
-            data.train.labels, self.split_seed, heldout=self.heldout, val=self.val, stratified=self.stratified
-        )
-        return data, reserved
+        return data, self.split.reserve(data.train.labels)
 
 
 def unlearning_pipeline(trained_with: str) -> str:
@@ -127,6 +130,11 @@ def read_data(text: str, data_dir: str | None = None, folder: Path | str | None 
     if data_dir is not None and takes_root(name, folder):
         values = {"root": data_dir, **values}
     return DataSpec.read(name, values, folder)
+
+
+def read_split(text: str | None) -> SplitSettings:
+    """Parse `key=value,key=value`."""
+    return bind(SplitSettings, parse_spec(f"split,{text}")[1], "split") if text else SplitSettings()
 
 
 def read_budget(text: str) -> Budget:

@@ -168,6 +168,6 @@ def check_training_set(base: Artifact, data: Data, splits: Splits) -> None:
         seen = len(np.intersect1d(trained, np.union1d(splits.heldout, splits.val)))
         raise StoreError(
             f"the base model {base.key[:12]} was trained on another split: {extra} of the {len(splits.forget)} "
-            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split seed "
-            f"({base.info.get('split_seed')}) and fractions."
+            f"examples to forget were never in it, {seen} held-out or validation examples were. Use its split "
+            f"({base.info.get('split')})."
         )

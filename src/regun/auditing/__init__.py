@@ -17,7 +17,7 @@ from regun.auditing.intervals import Estimate
 from regun.auditing.metrics import spread
 from regun.auditing.predictions import UNSEEN, Predictions, SplitPredictions
 from regun.auditing.risk import Exposed, Risk, exposed_list, risk_list, risk_rows
-from regun.auditing.verdict import VERDICTS, Decision, Outcome, Verdict, VerdictText
+from regun.auditing.verdict import VERDICTS, Decision, Verdict, VerdictText
 
 __all__ = [
     "ATTACKS",
@@ -39,7 +39,6 @@ __all__ = [
     "Measure",
     "Metric",
     "NoiseFloor",
-    "Outcome",
     "Predictions",
     "Risk",
     "Scorer",

@@ -9,7 +9,7 @@ from typing import Literal
 from regun.auditing.attack_results import LOSS_ATTACK, AttackResult, number_name
 from regun.auditing.influence import Influence
 from regun.auditing.intervals import Estimate
-from regun.auditing.verdict import OUTCOMES, Outcome
+from regun.auditing.verdict import OF_INFLUENCE, Verdict
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Finding:
     """
 
     about: Literal["influence", "loss attack", "power", "retained"]
-    outcome: Outcome
+    outcome: Verdict
     text: str
 
 
@@ -44,7 +44,7 @@ class AuditBasis:
 def findings(basis: AuditBasis) -> Iterator[Finding]:
     """Yield what was found: influence left, what the loss attack shows and could have shown, harm to retained ones."""
     if (left := basis.influence) is not None:
-        yield Finding("influence", OUTCOMES[left.verdict], f"Influence left: {left.verdict}. {left.why}")
+        yield Finding("influence", OF_INFLUENCE[left.verdict], f"Influence left: {left.verdict}. {left.why}")
     apart = {name: auc for name, auc in basis.loss_aucs.items() if not _holds(auc, 50.0)}
     if apart:
         text = "The loss attack significantly separates forgotten from unseen examples"

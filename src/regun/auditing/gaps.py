@@ -106,7 +106,7 @@ def parts_of(gap: Metric, judged: Sequence[str]) -> tuple[str, ...]:
 
 
 def _verdict(outside: bool, powerful: bool) -> Verdict:
-    return "outside" if outside else "inside" if powerful else "inconclusive"
+    return "failed" if outside else "passed" if powerful else "inconclusive"
 
 
 def _is_utility(name: str, metrics: Mapping[str, Metric]) -> bool:

@@ -9,17 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["inside", "inconclusive", "outside"]
-"""Of a comparison with retrained models, by their noise floor."""
+Verdict = Literal["passed", "inconclusive", "failed"]
+"""Of one test, of a whole audit, and of one condition of an acceptance rule."""
 InfluenceVerdict = Literal["forgotten", "inconclusive", "remembered", "over-forgotten"]
 """Of the influence that the forgotten records still have."""
-Outcome = Literal["passed", "inconclusive", "failed"]
-"""Of one condition of an acceptance rule."""
 Decision = Literal["accepted", "inconclusive", "rejected"]
 """Of a whole acceptance rule, and so of a deletion request."""
 
 ERROR_RATE = 0.05
-"""Probability, over all comparisons together, that a retrained model is called outside or remembered, and that a model
+"""Probability, over all comparisons together, that a retrained model fails, and that a model
 which forgot half is called forgotten."""
 
 
@@ -32,7 +30,7 @@ class VerdictText:
 
 
 VERDICTS: dict[Verdict, VerdictText] = {
-    "inside": VerdictText(
+    "passed": VerdictText(
         "inside the noise floor",
         "not distinguishable from a retrained model, by a test that does flag the model before unlearning",
     ),
@@ -41,25 +39,23 @@ VERDICTS: dict[Verdict, VerdictText] = {
         "not distinguishable from a retrained model, but the test does not flag the model before unlearning either, or "
         "that model was not given",
     ),
-    "outside": VerdictText(
+    "failed": VerdictText(
         "outside the noise floor",
         "significantly farther from a retrained model than retrained models are from each other",
     ),
 }
 """The verdicts of comparisons, the good one first."""
 
-OUTCOMES: Mapping[Verdict | InfluenceVerdict, Outcome] = {
-    "inside": "passed",
+OF_INFLUENCE: Mapping[InfluenceVerdict, Verdict] = {
     "forgotten": "passed",
     "inconclusive": "inconclusive",
-    "outside": "failed",
     "remembered": "failed",
     "over-forgotten": "failed",
 }
-"""What a condition that asks for a good verdict makes of each."""
+"""The verdict that each answer about the influence left amounts to."""
 
 
-def decide(outcomes: Iterable[Outcome]) -> Decision:
+def decide(verdicts: Iterable[Verdict]) -> Decision:
     """Return `rejected` if any condition failed, else `inconclusive` if any is, else `accepted`."""
-    present = set(outcomes)
+    present = set(verdicts)
     return "rejected" if "failed" in present else "inconclusive" if "inconclusive" in present else "accepted"

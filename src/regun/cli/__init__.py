@@ -10,30 +10,12 @@ import threading
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from importlib.metadata import version
 from typing import TextIO, cast
 
-from regun.cli.arguments import BAD_INPUT, CRASHED, EXIT_CODES, INTERRUPTED
-from regun.cli.audit import add_audit
-from regun.cli.demo import add_demo
-from regun.cli.forget import add_forget
-from regun.cli.lists import add_lists
-from regun.cli.prepare import add_prepare
-from regun.cli.store import add_store
-from regun.cli.study import add_study
+from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED
+from regun.cli.parser import build_parser
 from regun.cli.terminal import SafeStream, print_error
-from regun.cli.tradeoff import add_tradeoff
-from regun.cli.train import add_train
-from regun.cli.tune import add_tune
-from regun.cli.unlearn import add_unlearn
-from regun.cli.verify import add_verify
 from regun.errors import RegunError, SettingsError
-
-COMMANDS = (
-    *(add_demo, add_train, add_unlearn, add_tune, add_audit),
-    *(add_prepare, add_forget, add_verify, add_study, add_tradeoff, add_store, add_lists),
-)
-"""In the order of `regun --help`; each adds its arguments and names the function that runs it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,21 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print_error(f"standard output cannot be written: {out.fault.strerror or out.fault}.")
             code = CRASHED
     return code
-
-
-def build_parser() -> argparse.ArgumentParser:
-    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-    parser = argparse.ArgumentParser(
-        prog="regun",
-        description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
-        epilog=f"Exit codes:\n{codes}\n\nExample:\n  regun demo",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in COMMANDS:
-        add(commands)
-    return parser
 
 
 @contextmanager

@@ -22,14 +22,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted; finished work is stored",
 }
 
-BUDGET = "--budget steps=N|samples=N"
-FOLDER = "(default STORE/studies/NAME)"
-FORGET = (
-    "0.1 (a random fraction), stratified:0.1, class:3 or class:3/5, class:3=0.5 (half of class 3), "
-    "ids:FILE (one id per line), hard:0.1 or easy:0.1 (by the loss early in training), like:17,50 (50 examples like "
-    "example 17), cluster:1/8 (the largest of 8 clusters), subclass:3/2/4 (the second largest of 4 in class 3)"
-)
-"""How to write a forget set."""
+JSON = "print the result as JSON; progress stays on standard error"
 
 
 def command(commands: Commands, name: str, help: str, run: str, example: str) -> argparse.ArgumentParser:
@@ -101,24 +94,6 @@ def add_number(
     parser.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
 
 
-def add_setup(parser: argparse.ArgumentParser) -> None:
-    """Add data, model, recipe and split; without defaults, so that an option that was not given is None."""
-    add_options(parser, {"--data NAME[,KEY=VALUE...]": "data set (see `regun data`); default digits"})
-    add_data_dir(parser)
-    add_options(
-        parser,
-        {
-            "--model NAME[,KEY=VALUE...]": "model (see `regun models`); default by data set",
-            "--recipe NAME[,KEY=VALUE...]": "recipe (see `regun recipes`); default by model",
-            "--pipeline NAME": "input pipeline: none, resnet, swin, ...; default by model and data",
-        },
-    )
-    add_number(parser, "--split-seed N", whole(), None, "seed of the held-out, validation and forget draws (default 0)")
-    add_number(parser, "--heldout FRACTION", float, None, "fraction of the data never trained on (default 0.1)")
-    add_number(parser, "--val FRACTION", float, None, "fraction of the rest for validation (default 0.1)")
-    add_options(parser, {"--stratified": "draw held-out and validation examples class by class"})
-
-
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
@@ -140,16 +115,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         20.0,
         "seconds between snapshots of a run (default 20)",
     )
-    add_json(parser)
-    add_quiet(parser)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, {"--json": "print the result as JSON; progress stays on standard error"})
-
-
-def add_quiet(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, {"--quiet": "no progress"})
+    add_options(parser, {"--json": JSON, "--quiet": "no progress"})
 
 
 def location_options(args: argparse.Namespace) -> str:
@@ -178,27 +144,3 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
 def _bounds(low: float, high: float) -> str:
     lowest = "" if low <= 1 - LIMIT else f" from {low:,}"
     return lowest + ("" if high >= LIMIT - 1 else f" up to {high:,}" if not lowest else f" to {high:,}")
-
-
-def add_chosen_study(parser: argparse.ArgumentParser) -> None:
-    """Add a study or a part of it, and where it runs; --out becomes `folder` or `file`."""
-    add_study_name(parser)
-    add_options(
-        parser,
-        {"--seeds LIST": "only these seeds, as in 0,1", "--forget LIST": "only these forget sets, as in 0.01,0.1"},
-    )
-    add_data_dir(parser)
-    add_machine(parser)
-    parser.set_defaults(folder=None, file=None)
-
-
-def add_study_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("study", help="a built-in study (see `regun study list`) or FILE.toml")
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add how a study is executed."""
-    engine = "where tasks run: local (default), ray (a cluster on this machine), or ray:ADDRESS (an existing cluster)"
-    parser.add_argument("--engine", default="local", metavar="local|ray[:ADDRESS]", help=engine)
-    add_number(parser, "--workers N", int, None, "tasks at a time, each with its share of threads (default 1)")
-    add_options(parser, {"--track NAMES": "also log to: tensorboard, mlflow, wandb (separated by commas)"})

@@ -1,88 +1,44 @@
 """`regun audit`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regun.cli.arguments import (
-    BAD_INPUT,
-    FORGET,
-    Commands,
-    add_machine,
-    add_number,
-    add_options,
-    add_setup,
-    command,
-    whole,
+from regun.artifacts import Artifact, Store, reading, write_file
+from regun.artifacts.audits import Auditing, audit_model, audited_parts, model_before, risks
+from regun.artifacts.out_models import OutModel, out_model_predictions
+from regun.artifacts.relearnings import Relearning, relearn_models
+from regun.artifacts.setup import Setup
+from regun.artifacts.shadows import audit_by_shadows
+from regun.artifacts.trainings import import_model, import_state, input_shape
+from regun.artifacts.unlearnings import Unlearning, stored_splits
+from regun.auditing import AttackResult, Evaluation, risk_rows
+from regun.auditing.durability import Relearned, with_relearning
+from regun.cli.arguments import BAD_INPUT
+from regun.cli.display import open_display
+from regun.cli.options import (
+    Problems,
+    RunContext,
+    load,
+    open_run_context,
+    read_setup,
+    retrained_models,
+    setup_of,
+    splits_of,
 )
 from regun.cli.terminal import emit
+from regun.data.examples import Data
 from regun.errors import AuditError, DivergedError
+from regun.forget_spec import ForgetSpec
+from regun.methods import get_method
+from regun.models import ModelSpec, build_model
+from regun.plugins import trusted_name
+from regun.render.audit_text import audit_text, relearning_text, shadows_text
 from regun.render.numbers import many
 from regun.render.tables import csv_of
-
-if TYPE_CHECKING:
-    from regun.artifacts import Artifact, Store
-    from regun.artifacts.audits import Auditing
-    from regun.artifacts.setup import Setup
-    from regun.auditing import AttackResult, Evaluation
-    from regun.auditing.durability import Relearned
-    from regun.cli.options import RunContext
-    from regun.data.examples import Data
-    from regun.splits import Splits
-
-
-def add_audit(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "audit",
-        "measure how well a model has forgotten, with intervals and, given retrained models, a noise floor",
-        "audit:run",
-        "regun audit 9c41 --risks risks.csv",
-    )
-    parser.add_argument(
-        "target",
-        metavar="KEY|FILE|MODULE:FUNCTION",
-        help="any model of the store, a safetensors file, or a function that returns a trained model",
-    )
-    forget = "what should be forgotten (recorded for unlearned and retrained models of the store)"
-    add_options(
-        parser,
-        {
-            "--base KEY": "the model before unlearning (recorded for unlearned models of the store)",
-            "--forget FORGET": f"{forget}: {FORGET}",
-            "--retrained KEYS|none": "retrained models, separated by commas: first Retrain, then references; "
-            "default: those in the store that were trained like the base, on the retain set",
-        },
-    )
-    training = (
-        "train N on the retain set for a quarter of the epochs (4 do well), to estimate how much influence is left"
-    )
-    add_number(parser, "--out-models N", whole(0, 100), 0, f"without retrained models: {training}")
-    add_options(
-        parser,
-        {
-            "--attacks NAMES": "attacks, separated by commas: names or file.py:function; default: all that can run",
-            "--metrics NAMES": "further numbers, separated by commas: names or file.py:function",
-        },
-    )
-    add_number(parser, "--bootstrap N", whole(0, 1_000_000), 1000, "resamples for the intervals (default 1000)")
-    shadows = "also run U-LiRA with N shadow trainings and unlearning runs (unlearned models of the store; costly)"
-    add_number(parser, "--shadows N", whole(0, 10_000), 0, shadows)
-    add_options(
-        parser,
-        {
-            "--method FILE": "with --shadows: your own method, where the model was unlearned with one",
-            "--relearn": "also fine-tune the models on retained examples, and measure what returns",
-            "--risks FILE": "write risks of forgotten and of exposed retained examples to this .csv or .json file",
-            "--all": "show every number, not only the main ones",
-        },
-    )
-    add_setup(parser)
-    add_machine(parser)
+from regun.splits import Splits
 
 
 @dataclass(frozen=True)
@@ -95,9 +51,6 @@ class Subject:
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.artifacts.audits import audit_model
-    from regun.cli.options import Problems, open_run_context
-
     problems = Problems()
     context = open_run_context(args, "audit", problems)
     if args.risks and Path(args.risks).suffix not in (".csv", ".json"):
@@ -131,8 +84,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _read_subject(args: argparse.Namespace, store: Store) -> Subject:
     """Return the models that the arguments name, checked but not loaded."""
-    from regun.cli.options import read_setup, setup_of
-
     outside = args.target.endswith(".safetensors") or ":" in args.target
     stored = None if outside else store.find(args.target, "model")
     base = stored
@@ -145,11 +96,6 @@ def _read_subject(args: argparse.Namespace, store: Store) -> Subject:
 
 def _audit(args: argparse.Namespace, subject: Subject, context: RunContext) -> Auditing:
     """Return the audit: target, splits, and the retrained models that are named or in the store."""
-    from regun.artifacts.audits import Auditing, model_before
-    from regun.artifacts.unlearnings import stored_splits
-    from regun.cli.options import load, retrained_models, splits_of
-    from regun.forget_spec import ForgetSpec
-
     stored, base, setup = subject.stored, subject.base, subject.setup
     data, reserved = load(setup, context.display)
     request = args.forget or (stored.info.get("without") if stored is not None else None)
@@ -180,9 +126,6 @@ def _audit(args: argparse.Namespace, subject: Subject, context: RunContext) -> A
 
 def _import_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artifact:
     """Return a model that is not in the store: a safetensors file, or the result of a user's function."""
-    from regun.artifacts.trainings import import_model, import_state, input_shape
-    from regun.models import ModelSpec, build_model
-
     if text.endswith(".safetensors"):
         return import_model(Path(text), data, splits.base, setup.model, store, about=setup.about())
     spec = ModelSpec(text)
@@ -192,9 +135,6 @@ def _import_target(text: str, data: Data, splits: Splits, setup: Setup, store: S
 
 def _with_out_models(audit: Auditing, count: int, base: Artifact | None, context: RunContext) -> Auditing:
     """Return the audit with short trainings on the retain set, which stand in for retrained models."""
-    from regun.artifacts.audits import audited_parts
-    from regun.artifacts.out_models import OutModel, out_model_predictions
-
     if base is None:
         raise AuditError("--out-models trains as the base was trained; name it with --base.")
     context.display.note(f"{many(count, 'short training')} on the retain set")
@@ -224,9 +164,6 @@ def _compared_with(audit: Auditing) -> str:
 
 def _check_shadows(subject: Subject, store: Store) -> None:
     """Raise unless the model's training and unlearning can be repeated."""
-    from regun.artifacts import reading
-    from regun.plugins import trusted_name
-
     stored, base = subject.stored, subject.base
     if not (stored and base and "method" in stored.inputs and "recipe" in base.inputs):
         raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
@@ -236,12 +173,6 @@ def _check_shadows(subject: Subject, store: Store) -> None:
 
 def _run_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, context: RunContext) -> AttackResult:
     """Return U-LiRA of an unlearned model of the store: its run, repeated on shadow models."""
-    from regun.artifacts.shadows import audit_by_shadows
-    from regun.artifacts.unlearnings import Unlearning
-    from regun.cli.display import open_display
-    from regun.methods import get_method
-    from regun.plugins import trusted_name
-
     target, data, store = audit.target, audit.data, context.store
     method = get_method(trusted_name(target.inputs["method"]["name"], None, store.trusted, "--method"))
     display = open_display(args, "shadows")
@@ -261,10 +192,6 @@ def _run_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, co
 
 def _relearn(args: argparse.Namespace, audit: Auditing, subject: Subject, context: RunContext) -> Relearned:
     """Return the relearning check of the audited model next to the same retrained models."""
-    from regun.artifacts.relearnings import Relearning, relearn_models
-    from regun.cli.display import open_display
-    from regun.methods import get_method
-
     data = subject.setup.data_for(get_method("finetune"), audit.data)
     run = Relearning.of(audit.target, data, audit.splits, subject.base or audit.target)
     return relearn_models(
@@ -279,10 +206,6 @@ def _relearn(args: argparse.Namespace, audit: Auditing, subject: Subject, contex
 
 
 def _write_risks(path: Path, evaluation: Evaluation, audit: Auditing, context: RunContext) -> None:
-    from regun.artifacts import write_file
-    from regun.artifacts.audits import risks
-    from regun.auditing import risk_rows
-
     rows = risk_rows(risks(audit, context.store, context.device), evaluation.exposed)
     text = csv_of(rows) if path.suffix == ".csv" else json.dumps(rows, indent=1)
     write_file(path, text.encode())
@@ -295,9 +218,6 @@ def _print(
     u_lira: AttackResult | None,
     relearned: Relearned | None,
 ) -> None:
-    from regun.auditing.durability import with_relearning
-    from regun.render.audit_text import audit_text, relearning_text, shadows_text
-
     title = str(audit.target.info.get("title", audit.target.info.get("role", "model")))
     complete = with_relearning(evaluation, relearned) if relearned else evaluation
     print(audit_text(complete, title, len(audit.splits.forget), everything=args.all))

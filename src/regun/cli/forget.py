@@ -101,7 +101,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="FILE.py:FUNCTION", help="with --base: your model code, if the model has any"
     )
-    fixed_by_model = dict.fromkeys(("data", "recipe", "split_seed", "heldout", "val", "stratified"))
+    fixed_by_model = dict.fromkeys(("data", "recipe", "split"))
     parser.set_defaults(**fixed_by_model)
 
 

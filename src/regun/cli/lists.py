@@ -1,35 +1,18 @@
 """`regun data`, `regun models`, `regun recipes`, `regun methods`: the names, and every setting with its meaning."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regun.cli.arguments import Commands, add_json, command
 from regun.cli.terminal import emit, print_table
+from regun.data.registry import DataSettings, data_help
+from regun.methods import Choice, Method, Range, get_method, method_names
+from regun.models import models_help
 from regun.settings import Settings, to_json
-
-if TYPE_CHECKING:
-    from regun.methods import Choice, Method, Range
-
-
-def add_lists(commands: Commands) -> None:
-    for name, help in (
-        ("data", "list the data sets and their settings"),
-        ("models", "list the models and their settings"),
-        ("recipes", "list the training recipes and their settings"),
-    ):
-        add_json(command(commands, name, help, f"lists:{name}", f"regun {name}"))
-    help = "list the unlearning methods, or one with its settings and ranges"
-    parser = command(commands, "methods", help, "lists:methods", "regun methods regun")
-    parser.add_argument("name", nargs="?", help="show one method in full")
-    add_json(parser)
+from regun.training.recipes import RECIPES, Recipe
 
 
 def data(args: argparse.Namespace) -> int:
-    from regun.data.registry import DataSettings, data_help
-
     if args.json:
         emit({"data": data_help(), "settings": _settings(DataSettings)})
         return 0
@@ -39,8 +22,6 @@ def data(args: argparse.Namespace) -> int:
 
 
 def models(args: argparse.Namespace) -> int:
-    from regun.models import models_help
-
     if args.json:
         emit([dataclasses.asdict(entry) for entry in models_help()])
         return 0
@@ -53,8 +34,6 @@ def models(args: argparse.Namespace) -> int:
 
 
 def recipes(args: argparse.Namespace) -> int:
-    from regun.training.recipes import RECIPES, Recipe
-
     if args.json:
         emit({"recipes": {name: to_json(r) for name, r in RECIPES.items()}, "settings": _settings(Recipe)})
         return 0
@@ -67,8 +46,6 @@ def recipes(args: argparse.Namespace) -> int:
 
 
 def methods(args: argparse.Namespace) -> int:
-    from regun.methods import get_method, method_names
-
     chosen = [get_method(name) for name in ([args.name] if args.name else method_names())]
     if args.json:
         emit([_method_json(method) for method in chosen])
@@ -121,8 +98,6 @@ def _needs(method: Method) -> str:
 
 
 def _range(values: Choice | Range) -> str:
-    from regun.methods import Choice
-
     if isinstance(values, Choice):
         return "{" + ", ".join(map(str, values.values)) + "}"
     return f"[{values.low:g}, {values.high:g}]" + (" log" if values.log else "")

@@ -3,10 +3,11 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,8 +19,10 @@ from regun.artifacts.setup import (
     default_model,
     default_pipeline,
     default_recipe,
+    family_of,
     read_budget,
     read_data,
+    read_split,
 )
 from regun.artifacts.trainings import Training, find_retrained, import_model
 from regun.cli.display import Display, open_display
@@ -37,7 +40,7 @@ from regun.training.recipes import read_recipe
 T = TypeVar("T")
 
 MAX_THREADS = 1024
-FIXED_BY_MODEL = ("data", "model", "recipe", "split_seed", "heldout", "val", "stratified")
+FIXED_BY_MODEL = ("data", "model", "recipe", "split")
 """Options that a stored model already determines."""
 
 
@@ -50,13 +53,20 @@ class Problems:
     def add(self, text: str) -> None:
         self.texts.append(text)
 
-    def attempt(self, function: Callable[[], T]) -> T | None:
+    @contextmanager
+    def collect(self) -> Generator[None]:
+        """Add the problems of an error that is raised inside."""
         try:
-            return function()
+            yield
         except SettingsError as fault:
             self.texts += fault.problems
         except RegunError as fault:
             self.texts.append(str(fault))
+
+    def attempt(self, function: Callable[[], T]) -> T | None:
+        """Return the result of a function; None if it raises an error, whose problems are added."""
+        with self.collect():
+            return function()
         return None
 
     def stop_if_any(self) -> None:
@@ -110,24 +120,10 @@ def read_setup(args: argparse.Namespace) -> Setup:
     data_name = data.name if data else "folder"
     chosen = args.pipeline or default_pipeline(name, data_name)
     problems.attempt(lambda: get_pipeline(chosen, data_name))
-    split = {"heldout": args.heldout, "val": args.val}
-    problems.texts += [
-        f"--{part} is {value}; give a number from 0 up to, not including, 1."
-        for part, value in split.items()
-        if value is not None and not 0 <= value < 1
-    ]
-    if data is None or model is None or recipe is None or problems.texts:
+    split = problems.attempt(lambda: read_split(args.split))
+    if data is None or model is None or recipe is None or split is None or problems.texts:
         raise SettingsError(problems.texts)
-    fractions = {part: value for part, value in split.items() if value is not None}
-    return Setup(
-        data=data,
-        model=model,
-        recipe=recipe,
-        pipeline=chosen,
-        split_seed=args.split_seed or 0,
-        stratified=args.stratified,
-        **fractions,
-    )
+    return Setup(data=data, model=model, recipe=recipe, pipeline=chosen, split=split)
 
 
 def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
@@ -135,7 +131,7 @@ def setup_of(artifact: Artifact, args: argparse.Namespace) -> Setup:
     with reading(artifact):
         of_code = {"model": artifact.inputs["model"]["name"], "data": artifact.info["data_name"]}
         settled = [name for name in FIXED_BY_MODEL if not is_code(of_code.get(name, ""))]
-        conflicting = sorted(name for name in settled if getattr(args, name) not in (None, False))
+        conflicting = sorted(name for name in settled if getattr(args, name) is not None)
         if not conflicting:
             return Setup.of(artifact, data_dir=args.data_dir, pipeline=args.pipeline)
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in conflicting)
@@ -153,6 +149,16 @@ class Start:
     budget: Budget | None
     teacher: Artifact | None
 
+    @property
+    def family(self) -> str:
+        """The model family, whose presets and search ranges apply."""
+        return family_of(self.setup.model.name)
+
+    @property
+    def recipe(self) -> Mapping[str, Any] | None:
+        """The recipe that the base was trained with, if it is known."""
+        return self.base.inputs.get("recipe") if self.base else None
+
     def load(self, file: str) -> tuple[Artifact, Data, Splits]:
         """Return the base, which may come from `file`, the data and the splits."""
         setup, store = self.setup, self.context.store
@@ -167,12 +173,11 @@ def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Star
     origin = problems.attempt(lambda: _origin(args, context.store)) if context else None
     forget = problems.attempt(lambda: ForgetSpec.parse(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
-    teacher = problems.attempt(lambda: context.store.find(args.teacher, "model")) if context and args.teacher else None
-    if context is None or origin is None:
+    key = getattr(args, "teacher", None)
+    teacher = problems.attempt(lambda: context.store.find(key, "model")) if context and key else None
+    if context is None or origin is None or forget is None:
         return None
-    return Start(
-        context, *origin, forget or ForgetSpec.parse("0.1"), budget, teacher
-    )  # problems stop the command anyway
+    return Start(context, *origin, forget, budget, teacher)
 
 
 def _origin(args: argparse.Namespace, store: Store) -> tuple[Artifact | None, Setup]:
@@ -228,10 +233,10 @@ def splits_of(
     if base is not None and "recipe" not in base.inputs:
         ranked_by: Training | Artifact = base
     elif base is not None:
-        ranked_by = Training.of(base, data, trained_on=reserved.base, seed=setup.split_seed)
+        ranked_by = Training.of(base, data, trained_on=reserved.base, seed=setup.split.seed)
     else:
         ranked_by = Training(
-            data=data, trained_on=reserved.base, model=setup.model, recipe=setup.recipe, seed=setup.split_seed
+            data=data, trained_on=reserved.base, model=setup.model, recipe=setup.recipe, seed=setup.split.seed
         )
     shown = context.display.callbacks()
     resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=shown)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regun.cli.options import use_threads
-from regun.cli.study_runs import open_context, selected_study
+from regun.cli.study import open_context, selected_study
 from regun.cli.terminal import emit, print_table
 from regun.data.registry import data_set, takes_root
 from regun.errors import RegunError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regun.cli.study_runs import folder_of, open_context, print_failed, run_study, selected_study
+from regun.cli.study import folder_of, open_context, print_failed, run_study, selected_study
 from regun.cli.terminal import emit, print_table
 from regun.experiments.study.collect import collect
 from regun.experiments.study.power import Power, powers, retrained_only

@@ -1,92 +1,243 @@
-"""Arguments of `regun study list|show|plan|power|run|table|report|figure`."""
-
-from __future__ import annotations
+"""`regun demo` and `regun study list|show|run|report|table`: run a study with progress, and write its files."""
 
 import argparse
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
-from regun.cli.arguments import (
-    FOLDER,
-    Commands,
-    add_chosen_study,
-    add_engine,
-    add_json,
-    add_options,
-    add_study_name,
-    command,
-)
+from regun.artifacts import Store
+from regun.cli.options import Problems, read_device, use_threads
+from regun.cli.progress import StudyProgress
+from regun.cli.terminal import emit, print_table, write
+from regun.errors import SettingsError
+from regun.experiments.report.formats import render
+from regun.experiments.search import SearchResult
+from regun.experiments.search.settings_file import format_settings
+from regun.experiments.study import Location, OpenStudy, Results, Study, builtin_names
+from regun.experiments.study.collect import closeup, collect, searches
+from regun.experiments.study.details import RowDetails
+from regun.experiments.study.events import Event
+from regun.experiments.study.executors import Executor, InProcess, Processes
+from regun.experiments.study.paper import paper_numbers
+from regun.experiments.study.parse import check_study, read_study
+from regun.experiments.study.ray_executor import RayExecutor
+from regun.experiments.study.resolved import as_comments, resolved, without_comments
+from regun.experiments.study.scheduler import RunSummary, execute
+from regun.experiments.study.tasks import Unlearn
+from regun.experiments.study.tracking import Tracking, open_trackers
+from regun.experiments.study.tradeoff import TradeOff, sweep, tradeoffs
+from regun.forget_spec import split_forget_list
+from regun.settings import read_json
 
-
-def add_study(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "study",
-        help="run grids of models, methods, forget sets and seeds",
-        description="Run grids of models, methods, forget sets and seeds: the built-in ones and your own.",
-        epilog="Example:\n  regun study run digits",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add_json(command(actions, "list", "list the built-in studies", "study_runs:list_studies", "regun study list"))
-    help = "print a study's file, and its resolved settings as comments"
-    shown = command(actions, "show", help, "study_runs:show", "regun study show digits")
-    add_study_name(shown)
-    add_json(shown)
-    help = "print what a study needs, before anything runs"
-    planned = command(actions, "plan", help, "plan:run", "regun study plan resnet18-cifar10")
-    add_chosen_study(planned)
-    add_options(planned, {"--probe": "run a few training steps to estimate the time"})
-    help = "train base, Retrain and references, and print whether they suffice to compare methods"
-    example = "regun study power resnet18-cifar10-small --data-dir ~/data --workers 2 --forget 0.1"
-    powered = command(actions, "power", help, "power:run", example)
-    add_chosen_study(powered)
-    add_engine(powered)
-    help = "run the missing tasks of a study, then write tables and report; repeat after an interruption"
-    example = "regun study run resnet18-cifar10-small --data-dir ~/data --workers 2"
-    made = command(actions, "run", help, "study_runs:run", example)
-    add_chosen_study(made)
-    add_engine(made)
-    made.add_argument("--out", dest="folder", metavar="DIR", help=f"where tables, report and metrics go {FOLDER}")
-    _add_table(actions)
-    help = "draw the finished tasks: gap against cost per request, or utility against forgetting"
-    drawn = command(actions, "figure", help, "study_runs:draw", "regun study figure digits --out cost.png")
-    add_chosen_study(drawn)
-    add_options(drawn, {"--kind NAME": "cost (default) or tradeoff"})
-    drawn.add_argument("--out", dest="file", metavar="FILE", required=True, help="a .png, .svg or .pdf file")
-    help = "write the HTML report of the finished tasks"
-    reported = command(actions, "report", help, "study_runs:report", "regun study report digits")
-    add_chosen_study(reported)
-    reported.add_argument(
-        "--out", dest="file", metavar="FILE", help="the page (default STORE/studies/NAME/report.html)"
-    )
+SWEEP = "sweep.json"
+"""File in a study's folder with the weights that `regun tradeoff` has swept."""
 
 
-def _add_table(actions: Commands) -> None:
-    help = "print the table of the finished tasks"
-    tabled = command(actions, "table", help, "study_runs:show_table", "regun study table digits --wide")
-    add_chosen_study(tabled)
-    tabled.add_argument(
-        "--format",
-        default="terminal",
-        metavar="NAME",
-        help="terminal (default), markdown, latex, latex-document, csv, json",
+def list_all(args: argparse.Namespace) -> int:
+    """Print the built-in studies."""
+    studies = {name: read_study(name) for name in builtin_names()}
+    if args.json:
+        emit({name: study.to_json() for name, study in studies.items()})
+        return 0
+    rows = [
+        [
+            name,
+            study.title,
+            ", ".join(spec.label for spec in study.requests.values()),
+            str(len(study.seeds)),
+            str(len(study.methods)),
+        ]
+        for name, study in studies.items()
+    ]
+    print_table(["study", "title", "forget", "seeds", "methods"], rows)
+    print("\nTo make your own: regun study show NAME > mine.toml, then regun study run mine.toml")
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print a study's file, followed by its resolved settings as comments."""
+    study = read_study(args.study)
+    if args.json:
+        emit({**study.to_json(), "resolved": resolved(study)})
+        return 0
+    is_file = args.study not in builtin_names()
+    path = (
+        Path(args.study).expanduser()
+        if is_file
+        else resources.files("regun.experiments.study") / "builtin" / f"{args.study}.toml"
     )
-    add_options(
-        tabled,
-        {
-            "--wide": "all of the paper's columns",
-            "--columns NAMES": "only these numbers, by name, separated by commas (docs/metrics.md)",
-        },
+    print(f"{without_comments(path.read_text()).rstrip()}\n\n{as_comments(study)}", end="")
+    return 0
+
+
+def demo(args: argparse.Namespace) -> int:
+    """Run the study `digits` and print what to do next."""
+    opened = open_context(args)
+    out = folder_of(args, opened)
+    use_threads(args.threads)
+    summary = run_study(args, opened, out)
+    if args.json:
+        return finish(opened, summary, out, as_json=True)
+    sizes = opened.plan.sizes[opened.study.forget[0]]
+    print(
+        f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How far is "
+        f"each method from a model that never saw them (Retrain)?\n"
     )
-    tabled.add_argument(
-        "--layout",
-        default="requests",
-        metavar="NAME",
-        help="requests (a table for each; default), or fractions (the requests side by side)",
-    )
-    add_options(
-        tabled,
-        {
-            "--paper": "add the paper's numbers",
-            "--as-study NAME": "with --paper: the built-in study to compare with",
-        },
-    )
-    tabled.add_argument("--out", dest="file", metavar="FILE", help="write to a file")
+    code = finish(opened, summary, out, as_json=False)
+    model = opened.plan.of_type(Unlearn)[0].result(opened.ctx)
+    lines = {
+        f"regun audit {model.key[:12] if model else 'KEY'} --store {args.store}": "every number with its interval",
+        f"regun tradeoff digits --store {args.store}": "sweep the weight of the retain loss",
+        "regun study show digits > mine.toml": "a study of your own to change and run",
+        "regun methods regun": "what can be set",
+        "README.md": "how to use it on your own model",
+    }
+    width = max(map(len, lines))
+    print("\nNext:\n" + "\n".join(f"  {command.ljust(width)}  {what}" for command, what in lines.items()))
+    return code
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the missing tasks, then write tables and report; return exit code 1 if the study is incomplete."""
+    opened = open_context(args)
+    out = folder_of(args, opened)
+    return finish(opened, run_study(args, opened, out), out, as_json=args.json)
+
+
+def show_table(args: argparse.Namespace) -> int:
+    """Print the table of the finished tasks."""
+    study = selected_study(args)
+    Store.existing(args.store)
+    paper = paper_numbers(args.paper or study.name) if args.paper is not None else None
+    results = collect(open_context(args, study), paper=paper)
+    wide = args.columns == "paper"
+    columns = args.columns.split(",") if args.columns and not wide else None
+    text = render(results, "json" if args.json else args.format, wide=wide, columns=columns, layout=args.layout)
+    if args.out:
+        print(write(Path(args.out), text), file=sys.stderr)
+    else:
+        print(text, end="")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write tables, figures and report of the finished tasks."""
+    Store.existing(args.store)
+    opened = open_context(args)
+    paths = write_all(opened, collect(opened), folder_of(args, opened))
+    emit({"files": [str(path) for path in paths]}) if args.json else print("\n".join(map(str, paths)))
+    return 0
+
+
+def selected_study(args: argparse.Namespace) -> Study:
+    """Return the study, or the part of it that --seeds and --forget select."""
+    study, problems = read_study(args.study), Problems()
+    if args.seeds:
+        texts = args.seeds.split(",")
+        if not all(text.strip().isdecimal() and len(text) < 10 for text in texts):
+            problems.add(f"--seeds is {args.seeds[:50]!r}; give whole numbers, as in 0,1,2.")
+        else:
+            seeds = tuple(map(int, texts))
+            study = replace(study, seeds=seeds, tune_seed=study.tuned_on if study.tune else None)
+    if args.forget:
+        texts = split_forget_list(args.forget)
+        study = replace(study, forget=texts, settings={k: v for k, v in study.settings.items() if k in texts})
+    problems.attempt(lambda: check_study(study))
+    problems.stop_if_any()
+    return study
+
+
+def open_context(args: argparse.Namespace, study: Study | None = None) -> OpenStudy:
+    """Return the study (default: the selected one) with the data, store and device of the arguments."""
+    wanted, device = study or selected_study(args), read_device(args.device)
+    place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
+    return OpenStudy.at(wanted, place)
+
+
+def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
+    """Return the folder of the study's files; a part (--seeds, --forget) has a folder of its own."""
+    if args.out:
+        return Path(args.out)
+    part = "".join(f"-{name}-{text}" for name in ("seeds", "forget") if (text := getattr(args, name)))
+    return Path(args.store) / "studies" / (opened.study.name + re.sub(r"[^\w.-]+", "_", part))
+
+
+def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSummary:
+    """Run the study on the engine of the arguments, with progress; metrics are logged to `out`."""
+    engine = _engine(args, opened)
+    names = args.track.split(",") if args.track else ()
+    tracking = Tracking(opened, out, open_trackers(names, opened.study.name, out))
+    progress = StudyProgress(opened.plan, quiet=args.quiet)
+
+    def on_event(event: Event) -> None:
+        tracking(event)
+        progress(event)
+
+    try:
+        return execute(opened, engine, on_event)
+    finally:
+        tracking.close()
+        progress.close()
+
+
+def finish(opened: OpenStudy, summary: RunSummary, out: Path, *, as_json: bool) -> int:
+    """Write all files and print the table; return exit code 1 if the study is incomplete."""
+    results = collect(opened, summary.failed)
+    paths = write_all(opened, results, out)
+    if as_json:
+        print(render(results, "json"), end="")
+    else:
+        print(render(results))
+        print_failed(summary.failed)
+        print(f"report   {paths[0]}\nfigure   {next((p for p in paths if p.suffix == '.svg'), 'none yet')}")
+        print(f"tables   {', '.join(p.name for p in paths if p.stem in ('table', 'rows'))} in {out}")
+    return 1 if summary.failed or results.missing else 0
+
+
+def print_failed(failed: Mapping[str, str]) -> None:
+    for task, reason in failed.items():
+        print(f"FAILED {task}: {reason}")
+
+
+def write_all(opened: OpenStudy, results: Results, out: Path) -> list[Path]:
+    """Write report, tables, figures and, if the study tuned, the best settings; return the paths, the report first."""
+    from regun.experiments.report.files import study_files  # brings matplotlib, which plans and tables do not need
+
+    files = study_files(results, *report_parts(opened, results, out))
+    if opened.study.tune:
+        files["tuned.toml"] = format_settings(opened.with_found_settings().settings).encode()
+    return [write(out / name, content) for name, content in files.items()]
+
+
+def report_parts(
+    opened: OpenStudy, results: Results, out: Path
+) -> tuple[list[RowDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
+    """Return what the report shows besides results: details, trade-offs (of a complete earlier sweep), searches."""
+    details = [rows for forget in opened.study.forget if (rows := closeup(opened, forget)) is not None]
+    tuned = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
+    curves: list[TradeOff] = []
+    if (out / SWEEP).is_file():
+        weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
+        study = opened.with_found_settings()
+        swept = opened.variant(sweep(study, weights))
+        if all(swept.done(task) for task in swept.plan.tasks.values()):
+            curves = tradeoffs(collect(swept), study, weights)
+    return details, curves or tradeoffs(results), [(label, results) for label, results in tuned if results]
+
+
+def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
+    threads = args.threads or opened.study.threads
+    engine, _, address = args.engine.partition(":")
+    if engine not in ("local", "ray") or (address and engine == "local"):
+        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
+    if engine == "ray":
+        return RayExecutor(opened, address or None, args.workers, threads)
+    if args.workers is not None and args.workers < 1:
+        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
+    if args.workers in (None, 1):
+        use_threads(threads)
+        return InProcess(opened)
+    return Processes(opened, args.workers, threads)

@@ -1,38 +1,22 @@
 """`regun tradeoff`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from regun.cli.arguments import FOLDER, Commands, add_chosen_study, add_engine, add_options, command
+from regun.cli.study import SWEEP, folder_of, open_context, run_study, selected_study
 from regun.cli.terminal import emit, print_table, write
 from regun.errors import RegunError, SettingsError
+from regun.experiments.study.collect import collect
+from regun.experiments.study.tradeoff import WEIGHTS, TradeOff, sweep, tradeoffs
 from regun.render.numbers import fixed
 from regun.render.tables import csv_of
-
-if TYPE_CHECKING:
-    from regun.experiments.study.tradeoff import TradeOff
-
-
-def add_tradeoff(commands: Commands) -> None:
-    help = "sweep the weight w of a study's methods and draw utility against forgetting"
-    parser = command(commands, "tradeoff", help, "tradeoff:run", "regun tradeoff digits --w 0.1,0.5,0.9,0.97")
-    add_chosen_study(parser)
-    add_engine(parser)
-    add_options(parser, {"--w NUMBERS": "weights of the retain loss (default 0.1,0.2,...,0.9)"})
-    parser.add_argument("--out", dest="folder", metavar="DIR", help=f"where the figures and sweep.csv go {FOLDER}")
 
 
 def run(args: argparse.Namespace) -> int:
     """Sweep w and draw the figure."""
-    from regun.cli.study_runs import SWEEP, folder_of, open_context, run_study, selected_study
     from regun.experiments.report.files import figure_files  # brings matplotlib, which bad arguments need not wait for
-    from regun.experiments.study.collect import collect
-    from regun.experiments.study.tradeoff import WEIGHTS, sweep, tradeoffs
 
     study = selected_study(args)
     weights = _weights(args.w) if args.w else WEIGHTS

@@ -1,56 +1,28 @@
 """`regun train`."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regun.cli.arguments import (
-    BAD_INPUT,
-    BUDGET,
-    FORGET,
-    Commands,
-    add_machine,
-    add_number,
-    add_options,
-    add_setup,
-    command,
-    whole,
-)
+import numpy as np
+
+from regun.artifacts import Artifact
+from regun.artifacts.audits import cached_predictions
+from regun.artifacts.setup import read_budget
+from regun.artifacts.trainings import Training, train_model
+from regun.auditing.metrics import accuracy
+from regun.cli.arguments import BAD_INPUT
+from regun.cli.options import Problems, RunContext, load, open_run_context, read_setup, splits_of
 from regun.cli.terminal import emit, print_table
+from regun.data.examples import Examples
 from regun.errors import NotFiniteError
+from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration, fixed, many
-
-if TYPE_CHECKING:
-    from regun.artifacts import Artifact
-    from regun.cli.options import RunContext
-    from regun.data.examples import Examples
-    from regun.types import Indices
-
-
-def add_train(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "train",
-        "train a model on a data set, or load it from the store",
-        "train:run",
-        "regun train --data cifar10,limit=5000 --data-dir ~/data --model resnet18,width=16 --recipe resnet18-small",
-    )
-    add_setup(parser)
-    add_options(parser, {"--without FORGET": f"train without these examples, as Retrain does: {FORGET}"})
-    add_number(parser, "--seed N", whole(), 0, "training seed: initial weights, order, augmentation (default 0)")
-    add_options(parser, {BUDGET: "stop after so many steps or samples, to try a configuration"})
-    add_machine(parser)
+from regun.types import Indices
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.artifacts.setup import read_budget
-    from regun.artifacts.trainings import Training, train_model
-    from regun.cli.options import Problems, load, open_run_context, read_setup, splits_of
-    from regun.forget_spec import ForgetSpec
-
     problems = Problems()
     setup = problems.attempt(lambda: read_setup(args))
     forget = problems.attempt(lambda: ForgetSpec.parse(args.without)) if args.without else None
@@ -70,8 +42,15 @@ def run(args: argparse.Namespace) -> int:
     artifact = train_model(training, store, device, about=about, watch=context.display.callbacks())
     context.display.close()
     parts = {"train": (data.train, training.trained_on), "val": (data.train, reserved.val), "test": (data.test, None)}
-    accuracies = accuracies_of(artifact, parts, context) if budget is None else {}
-    result = _summary(artifact, stored, accuracies)
+    result = {
+        "key": artifact.key,
+        "path": str(artifact.path),
+        "in_store": stored,
+        "model": artifact.inputs["model"]["name"],
+        "data": artifact.info["data_name"],
+        **{name: artifact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
+        "accuracy": accuracies_of(artifact, parts, context) if budget is None else {},
+    }
     emit(result) if args.json else _print(result)
     return 0
 
@@ -80,12 +59,6 @@ def accuracies_of(
     model: Artifact, parts: Mapping[str, tuple[Examples, Indices | None]], context: RunContext
 ) -> dict[str, float | None]:
     """Return the accuracy per part (all examples if no indices are given); None where predictions are not finite."""
-
-    import numpy as np
-
-    from regun.artifacts.audits import cached_predictions
-    from regun.auditing.metrics import accuracy
-
     accuracies: dict[str, float | None] = {}
     for name, (examples, indices) in parts.items():
         rows = np.arange(len(examples.labels)) if indices is None else indices
@@ -100,19 +73,6 @@ def accuracies_of(
 def accuracy_text(value: float | None) -> str:
     """Return an accuracy as tables show it."""
     return fixed(math.nan if value is None else value)
-
-
-def _summary(artifact: Artifact, stored: bool, accuracies: dict[str, float | None]) -> dict[str, Any]:
-    """Return the model's key, path, cost and accuracies."""
-    return {
-        "key": artifact.key,
-        "path": str(artifact.path),
-        "in_store": stored,
-        "model": artifact.inputs["model"]["name"],
-        "data": artifact.info["data_name"],
-        **{name: artifact.info[name] for name in ("weights", "parameters", "examples", "epochs", "cost")},
-        "accuracy": accuracies,
-    }
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Subset
 
 from regun.data.arrays import ArrayExamples
 from regun.data.examples import Examples, batch_plan, named
+from regun.data.plain import AugmentedExamples
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
@@ -117,6 +118,8 @@ def in_memory(examples: Examples) -> bool:
     """Return True if reading every example is cheap."""
     if isinstance(examples, Selected):
         return in_memory(examples.examples)
+    if isinstance(examples, AugmentedExamples):
+        return in_memory(examples.plain)
     return isinstance(examples, TensorExamples | ArrayExamples)
 
 

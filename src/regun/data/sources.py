@@ -24,6 +24,7 @@ from regun.data.arrays import ArrayExamples
 from regun.data.dataset import DatasetExamples
 from regun.data.examples import Data, Examples, by_position
 from regun.data.pipelines import OWN
+from regun.data.plain import check_no_augmentation
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError, LabelError
 from regun.plugins import UserFunction
@@ -106,7 +107,10 @@ def load_user_data(function: UserFunction) -> Data:
     if len(declared) > 1:
         raise DataError(f"train and test of {function.name} have {sorted(declared)} classes; they must have the same.")
     classes = declared.pop() if declared else 1 + max(int(train.labels.max()), int(test.labels.max()))
-    return replace(data, train=_with_classes(train, classes), test=_with_classes(test, classes))
+    train, test = _with_classes(train, classes), _with_classes(test, classes)
+    both = {f"train of {function.name}": train, f"test of {function.name}": test}
+    check_no_augmentation(both, "Return regun.data.DatasetExamples(..., evaluation=...), the same records")
+    return replace(data, train=train, test=test)
 
 
 def _with_classes(part: Examples, classes: int) -> Examples:

@@ -1,7 +1,8 @@
 """Deletion requests: from a list of ids to an unlearned model, a ledger line and a receipt; and verifying receipts.
 
-Start reading in `forget.py`: plan -> run the method -> assess -> receipt -> commit. `verify.py` checks files, chain and
-signature; `reaudit.py` repeats the audit of a receipt. docs/deletion.md documents the files.
+Start reading in `forget.py`: plan -> run the method -> assess -> receipt -> commit. `serving.py` finds and loads the
+current model. `verify.py` checks files, chain and signature; `reaudit.py` repeats the audit of a receipt.
+docs/deletion.md documents the files.
 """
 
 from regun.deletion.forget import DeletionResult, check_unknown, forget, history, prepare
@@ -12,10 +13,12 @@ from regun.deletion.project import Project, load_project, stored_project
 from regun.deletion.pseudonyms import Pseudonyms, read_pseudonyms
 from regun.deletion.reaudit import reaudit_receipt
 from regun.deletion.request import DeletionRequest, RequestedRecord, read_request_file
+from regun.deletion.serving import CurrentModel, current, find_current
 from regun.deletion.verify import Check, verify_folder, verify_receipt
 
 __all__ = [
     "Check",
+    "CurrentModel",
     "DeletionRequest",
     "DeletionResult",
     "Options",
@@ -24,6 +27,8 @@ __all__ = [
     "Pseudonyms",
     "RequestedRecord",
     "check_unknown",
+    "current",
+    "find_current",
     "forget",
     "history",
     "load_project",

@@ -2,6 +2,7 @@
 
 <root>/ledger.jsonl       one line per request; appending the line is the commit
 <root>/requests/0001/     the files of a request
+<root>/current.safetensors   the current model: a link to that of the last accepted request; a copy where links fail
 <root>/.regun-new/        a request that is being written; it gets its number once its line is in the ledger
 <root>/.regun-work/       a store: what the unfinished request has made so far, so that a killed run can go on
 <root>/.regun-lock        held by the process that writes
@@ -21,10 +22,11 @@ from filelock import FileLock, Timeout
 from regun.artifacts.store import MARKER
 from regun.deletion.ledger import LEDGER, Ledger, LedgerLine, append, check_intact, read_ledger, write_end
 from regun.errors import RegunError, StoreError
-from regun.files import remove_folder, sync_folder
+from regun.files import file_sha256, remove_folder, sync_folder
 
 MODEL, RECEIPT, PAGE, REQUEST, RISKS = "model.safetensors", "receipt.json", "receipt.html", "request.json", "risks.csv"
 OUT_MODELS, PREPARED, SIGNATURE = "out_models.safetensors", "prepared.safetensors", "signature.json"
+CURRENT = "current.safetensors"
 FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUT_MODELS, PREPARED)
 """What a ledger line may name; a signature signs the line."""
 _NAMES = re.compile("|".join(map(re.escape, (*FILES, SIGNATURE))))
@@ -49,6 +51,10 @@ class Folder:
         return self.root / ".regun-new"
 
     @property
+    def current(self) -> Path:
+        return self.root / CURRENT
+
+    @property
     def work(self) -> Path:
         return self.root / ".regun-work"
 
@@ -71,6 +77,21 @@ class Folder:
             raise StoreError(f"{path} is not the file that line {line.number} of the ledger names; restore it.")
         return content
 
+    def served(self, ledger: Ledger) -> LedgerLine | None:
+        """Return the accepted request whose model current.safetensors is; raise if it is another file."""
+        if not os.path.lexists(self.current):
+            return None
+        accepted = [line for line in reversed(ledger.lines) if line.accepted]
+        if self.current.is_symlink():
+            target = self.current.readlink()
+            served = [line for line in accepted if target == _link_target(line)]
+        else:
+            sha256 = file_sha256(self.current) if self.current.is_file() else ""
+            served = [line for line in accepted if line.files.get(MODEL) == sha256]
+        if not served:
+            raise RegunError(f"{self.current} is not the model of an accepted request; move it away.")
+        return served[0]
+
     def remove_old_tables(self, ledger: Ledger) -> None:
         """Remove every prepared table but the newest: older ones hold records that were forgotten since."""
         for line in old_tables(ledger):
@@ -80,6 +101,10 @@ class Folder:
         """Return the folders of requests that have no line in the ledger."""
         listed = {self.request(line.number).name for line in ledger.lines}
         return sorted(path for path in self.requests.glob("*") if path.name.isdigit() and path.name not in listed)
+
+
+def _link_target(line: LedgerLine) -> Path:
+    return Path("requests", f"{line.number:04d}", MODEL)
 
 
 def old_tables(ledger: Ledger) -> list[LedgerLine]:
@@ -93,11 +118,13 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
     if root.exists() and not root.is_dir():
         raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name a new one, or an existing --out.")
     paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
-    for path in paths:
+    for path in paths:  # current.safetensors is a link, and is never written through
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
     check_intact(ledger, folder.ledger)
-    foreign = [path for path in root.glob("*") if path not in paths] if not folder.ledger.exists() else []
+    foreign = (
+        [path for path in root.glob("*") if path not in (*paths, folder.current)] if not folder.ledger.exists() else []
+    )
     if foreign:
         raise RegunError(f"{root} holds {min(foreign).name!r} and no {LEDGER}; name a new folder, or an empty one.")
     unlisted = folder.unlisted(ledger)
@@ -106,6 +133,7 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
             f"{unlisted[-1]} has no line in {folder.ledger}, which has {len(ledger.lines)} lines: the ledger was lost "
             f"or cut. Nothing was done; restore the ledger from a copy, or move the folder away if it is not regun's."
         )
+    folder.served(ledger)  # raises for another file in its place
 
 
 @contextmanager
@@ -147,6 +175,32 @@ def _recover(folder: Folder) -> Generator[str]:
         else:
             remove_folder(folder.unfinished, _NAMES)
             yield "an earlier run was killed before its commit; its partial results are removed"
+    if ledger.current is not None and folder.served(ledger) != ledger.current:
+        _switch_current(folder, ledger.current)
+        yield f"{CURRENT} is the model of request {ledger.current.number} now"
+
+
+def repair(root: Path) -> list[str]:
+    """Recover what a killed run left in a folder, if anything; return notes on what was recovered."""
+    folder = Folder(root.resolve())
+    ledger = read_ledger(folder.ledger)
+    whole = not ledger.torn and ledger.ended and not folder.unfinished.exists()
+    if not ledger.lines or (whole and folder.served(ledger) == ledger.current):
+        return []
+    with opened(root) as (_, _, notes):
+        return notes
+
+
+def _switch_current(folder: Folder, line: LedgerLine) -> None:
+    """Make current.safetensors the model of a request, in one step."""
+    fresh = folder.root / ".regun-current"
+    fresh.unlink(missing_ok=True)
+    try:
+        fresh.symlink_to(_link_target(line))
+    except (OSError, NotImplementedError):  # a file system or a user without symbolic links
+        _write(fresh, folder.read(line, MODEL), 0o666)
+    os.replace(fresh, folder.current)
+    sync_folder(folder.root)
 
 
 def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path:
@@ -162,6 +216,8 @@ def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path
         sync_folder(folder.root)
         os.replace(folder.unfinished, place)
         sync_folder(place.parent)
+        if line.accepted:
+            _switch_current(folder, line)
         folder.remove_old_tables(read_ledger(folder.ledger))
     shutil.rmtree(folder.work, ignore_errors=True)
     return place

@@ -16,7 +16,7 @@ from regun.artifacts import Store, state_digest
 from regun.data.views import Selected
 from regun.deletion.assess import Assessor, Attempt, dry_assessor, make_assessor
 from regun.deletion.attempt import NO_METHOD, run_method, unchanged, unseen_sets
-from regun.deletion.folder import MODEL, PREPARED, Folder, check_folder, commit, opened
+from regun.deletion.folder import MODEL, PREPARED, Folder, check_folder, commit, opened, repair
 from regun.deletion.ledger import ACCEPTED, ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, read_ledger
 from regun.deletion.options import Callbacks, Options, configure_method
 from regun.deletion.plan import Plan, few, make_plan
@@ -85,7 +85,11 @@ def forget(
     plan = prepare(project, request, out, options)
     on_plan(plan)
     check_unknown(plan, request)
-    if plan.empty:
+    if plan.empty:  # the same command again, perhaps after a kill right behind the commit
+        for note in repair(out):
+            on_note(note)
+        if plan.table is not None:
+            _update_project_file(project, plan.table.prepared, on_note)
         return DeletionResult(plan, plan.tip)
     for note in plan.notes:
         on_note(note)

@@ -71,6 +71,7 @@ def prepare_table(
     return prepare(
         train,
         own if train is not None and own is not None else Selected(opened.sets["train"], rows["train"]),
+        eval_data=Selected(opened.sets["train"], rows["train"]),
         **{name: Selected(opened.sets[name], rows[name]) for name in opened.unseen if len(rows[name])},
         recipe=recipe,
         rebuild=rebuild,

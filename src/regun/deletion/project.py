@@ -29,6 +29,7 @@ from regun.artifacts.trainings import build_like, find_retrained, load_model
 from regun.auditing import UNSEEN
 from regun.data.examples import Data, Examples
 from regun.data.overlap import check_overlap, id_texts
+from regun.data.plain import AugmentedExamples, check_no_augmentation
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.errors import DataError, RegunError, SettingsError, StoreError
@@ -78,6 +79,8 @@ class Project:
     heldout: Source | None = None
     val: Source | None = None
     test: Source | None = None
+    train_eval: Source | None = None
+    """The records of `train` with the transforms of test time, if `train` augments at random: audits read these."""
     unseen_ids: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Ids of heldout, val and test: overlap with training is then found by id."""
     method: str = "auto"
@@ -206,6 +209,13 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     with user_code("a forward pass of the project's model on the first training example"):
         classes = count_classes(project.model, project.train, "train", project.num_classes)
     sets = {name: as_examples(source, classes, name) for name, source in sources.items()}
+    if project.train_eval is not None:
+        sources["train"] = project.train_eval
+        plain = as_examples(project.train_eval, classes, "train_eval")
+        check_no_augmentation({"train_eval": plain})
+        sets["train"] = AugmentedExamples(sets["train"], plain)
+    check_no_augmentation({"train": sets["train"]}, "Give the project train_eval=, the same records")
+    check_no_augmentation({name: examples for name, examples in sets.items() if name != "train"})
     train_ids = project.ids if project.ids is not None else range(len(sets["train"].labels))
     ids = {name: id_texts(some) for name, some in {"train": train_ids, **project.unseen_ids}.items()}
     compared = {name: some for name, some in ids.items() if name != "train" or project.ids is not None}

@@ -204,6 +204,7 @@ def _data(plan: Plan) -> dict[str, Any]:
         "newly_forgotten_examples": len(plan.new),
         "earlier_ids_no_longer_in_data": plan.gone,
         "copies_retained": copies,
+        "train_inputs": "train" if plan.opened.project.train_eval is None else "train_eval",
         "overlap_searched_by": [name for name, done in searched.items() if done],
     }
 

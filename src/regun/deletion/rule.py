@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from regun.auditing import Estimate, Gap, describe
 from regun.auditing.influence import Influence
-from regun.auditing.verdict import OUTCOMES, Decision, Outcome, decide
+from regun.auditing.verdict import OF_INFLUENCE, Decision, Verdict, decide
 from regun.errors import SettingsError, unknown
 from regun.render.audit_text import part_name
 from regun.render.numbers import fixed, interval
@@ -61,7 +61,7 @@ class Finding:
 
     condition: str
     scope: str
-    result: Outcome
+    result: Verdict
     why: str
     meaning: str = ""
 
@@ -78,7 +78,7 @@ class Forgotten:
         influence = facts.influence
         if isinstance(influence, str):
             return Finding(self.text, scope, "inconclusive", influence, self.meaning)
-        return Finding(self.text, scope, OUTCOMES[influence.verdict], influence.why, self.meaning)
+        return Finding(self.text, scope, OF_INFLUENCE[influence.verdict], influence.why, self.meaning)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Condition:
                 [f"{self.text} needs a noise floor for {self.name}: a retrained model and at least 2 more of them."]
             )
         why = f"{fixed(gap.value)} from retraining, noise up to {fixed(gap.floor_limit)}"
-        if gap.worst is not None and gap.verdict == "outside":  # a gap is judged by its worst part
+        if gap.worst is not None and gap.verdict == "failed":  # a gap is judged by its worst part
             return False, f"{why}; but its {part_name(gap.worst)} is farther off than a retrained model's would be"
         return gap.value <= gap.floor_limit, why
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regun.artifacts import read_weights, state_digest
-from regun.deletion.folder import FILES, MODEL, PREPARED, RECEIPT, SIGNATURE, Folder, old_tables
+from regun.deletion.folder import CURRENT, FILES, MODEL, PREPARED, RECEIPT, SIGNATURE, Folder, old_tables
 from regun.deletion.ledger import BEGINNING, LEDGER, Ledger, LedgerLine, read_ledger
 from regun.deletion.receipt import Receipt, read_receipt
 from regun.deletion.signing import read_public_key, read_signature
@@ -78,9 +78,23 @@ def verify_folder(
             "is the hash of a line" if exists else "is not the hash of any line: the ledger was cut, or is another one"
         )
         checks.append(Check(LEDGER, exists, f"{expected} {note}"))
+    if ledger.current is not None:
+        checks.append(_current(folder, ledger, ledger.current))
     for path in folder.unlisted(ledger):
         checks.append(Check(f"requests/{path.name}", False, "has no intact line in the ledger: it was changed or cut"))
     yield LEDGER, checks
+
+
+def _current(folder: Folder, ledger: Ledger, line: LedgerLine) -> Check:
+    """Check that current.safetensors is the model of the last accepted request."""
+    try:
+        served = folder.served(ledger)
+    except RegunError as fault:
+        return Check(CURRENT, False, str(fault))
+    if served == line:
+        return Check(CURRENT, True, f"the model of request {line.number}")
+    what = "is missing" if served is None else f"is still the model of request {served.number}"
+    return Check(CURRENT, None, f"{what}: a run was killed right after its commit; regun current completes it")
 
 
 def _chain(ledger: Ledger) -> list[Check]:

@@ -48,9 +48,9 @@ class BaselineComparison:
         self.retain = self.sample(retain, "retain")
         self.judged = self.unseen if len(self.unseen) else self.retain
 
-    def sample(self, indices: Indices, purpose: str) -> Indices:
-        """Return at most `SAMPLE` of the examples, the same ones every time."""
-        return np.sort(sample(indices, SAMPLE, self.job.seed, "yardstick", purpose))
+    def sample(self, indices: Indices, purpose: str, most: int = SAMPLE) -> Indices:
+        """Return at most `most` of the examples, the same ones every time."""
+        return np.sort(sample(indices, most, self.job.seed, "yardstick", purpose))
 
     def correct(self, model: nn.Module, indices: Indices) -> Tensor:
         """Return 1 for each example that the model labels correctly, else 0 (fp64)."""
@@ -75,10 +75,10 @@ class BaselineComparison:
         lost = _loss(self.base_correct_on_retain, self.correct(model, self.retain))
         return lost.share <= max(TOLERANCE / 2, lost.error)
 
-    def collapsed(self, model: nn.Module) -> bool:
+    def collapsed(self, lost: AccuracyLoss) -> bool:
         """Return True if more than a quarter of the base's accuracy above guessing is significantly lost."""
         skill = float(self.base_correct.mean()) - 1 / self.job.examples.num_classes
-        return skill > MIN_SKILL and self.loss(model).significant > 0.25 * skill
+        return skill > MIN_SKILL and lost.significant > 0.25 * skill
 
 
 def _loss(before: Tensor, after: Tensor) -> AccuracyLoss:

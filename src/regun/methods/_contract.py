@@ -114,7 +114,10 @@ class Method:
     search: Ranges = field(default_factory=dict[str, Any])
     source: str | None = None
     work: Callable[..., Work] | None = None
-    """What settings and sizes of forget and retain set take; a fourth argument, if it has one, is the base's recipe."""
+    """What settings and sizes of forget and retain set take; a fourth argument, if it has one, is the base's recipe,
+    a fifth whether there is a prepared table."""
+    table_helps: Callable[[Any, int, int, Recipe | None], bool] | None = None
+    """Whether a run on sets of these sizes would use a prepared table, for methods with `out_of_fold_helps`."""
     tradeoff: Mapping[str, Any] | None = None
     """Settings under which `w`, from 0 to 1, trades forgetting for utility; None if it does not."""
     from_scratch: bool = False
@@ -132,6 +135,13 @@ class Method:
         """Return what a run with these settings needs."""
         return self.own_needs(config) if self.own_needs is not None else self.needs
 
+    def uses_table(self, config: Any, forget: int, retain: int, recipe: Recipe | None) -> bool:
+        """Return True if a run on sets of these sizes uses a prepared table where there is one."""
+        needs = self.needs_of(config)
+        if needs.out_of_fold or not needs.out_of_fold_helps or self.table_helps is None:
+            return needs.uses_out_of_fold
+        return self.table_helps(config, forget, retain, recipe)
+
     def run(self, job: Job, config: Any) -> Fitted:
         """Unlearn: whatever the method draws, inside the loop or out of it, follows from the job's seed, and every
         forward pass counts as cost, a teacher's too; the caller's generators are left as they were."""
@@ -140,13 +150,22 @@ class Method:
             return self.unlearn(job, config) or Fitted()
 
     def planned(
-        self, config: Any, forget: int, retain: int, budget: Budget | None = None, recipe: Recipe | None = None
+        self,
+        config: Any,
+        forget: int,
+        retain: int,
+        budget: Budget | None = None,
+        recipe: Recipe | None = None,
+        table: bool = False,
     ) -> Work | None:
-        """Return the work of a run on sets of these sizes, on a base of this recipe; None if unknown."""
+        """Return the work of a run on sets of these sizes, on a base of this recipe, with or without a prepared table.
+
+        None if it is unknown.
+        """
         if self.work is None:
             return None
-        asks = len(inspect.signature(self.work).parameters) > 3
-        own = self.work(config, forget, retain, *((recipe,) if asks else ()))
+        known = (recipe, table)[: len(inspect.signature(self.work).parameters) - 3]
+        own = self.work(config, forget, retain, *known)
         if budget is None or not own.steps:
             return own
         each = own.samples / own.steps

@@ -1,13 +1,12 @@
 """Distillation on the forget set, until its examples are predicted as unseen ones would be, and no further."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regun.data.examples import Batch
 from regun.methods._baseline_comparison import BaselineComparison
 from regun.models.forward import counting
 from regun.training.best_state import BestState
@@ -15,13 +14,15 @@ from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_logits
 from regun.training.job import Epoch, Job, Step
 from regun.training.recipes import Recipe
-from regun.training.streams import Stream, paired
+from regun.training.streams import in_rounds, paired
 from regun.types import Indices
 
-ROUNDS = 20
-"""Parts of a distillation, each at its own learning rate."""
-CANDIDATES = 5
+ROUNDS = 10
+"""Most parts of a distillation, each at its own learning rate; the model is measured after each."""
+CANDIDATES = 3
 """Last rounds among which the best model is chosen."""
+MEASURED = 250
+"""Examples per set, at most, on which the gap is measured."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Distillation:
 
     @property
     def steps_per_round(self) -> int:
-        return max(1, self.steps // ROUNDS)
+        return -(-self.steps // ROUNDS)
 
     @property
     def rounds(self) -> int:
@@ -89,40 +90,25 @@ class MembershipGap:
 
     def __init__(self, job: Job, comparison: BaselineComparison, teacher: nn.Module | None) -> None:
         self.job, self.comparison = job, comparison
-        self.forget = comparison.sample(job.indices("forget"), "forget")
+        self.forget = comparison.sample(job.indices("forget"), "forget", MEASURED)
+        self.unseen = comparison.sample(comparison.unseen, "gap", MEASURED)
         self.wanted = self.of(teacher) if teacher is not None else 0.0
         self.open, self.open_rounds = True, 0
 
     def of(self, model: nn.Module) -> float:
         """Return the model's gap; 0 without held-out examples."""
-        unseen = self.comparison.unseen
-        return self._confidence(model, self.forget) - self._confidence(model, unseen) if len(unseen) else 0.0
+        if not len(self.unseen):
+            return 0.0
+        return self._confidence(model, self.forget) - self._confidence(model, self.unseen)
 
     def measure(self, model: nn.Module) -> float:
         """Return by how much the gap exceeds the wanted one after a round, and note whether it is still open."""
         self.open_rounds += self.open
         excess = self.of(model) - self.wanted
-        self.open = excess > 0 or not len(self.comparison.unseen)
+        self.open = excess > 0 or not len(self.unseen)
         return excess
 
     def _confidence(self, model: nn.Module, indices: Indices) -> float:
         logits = eval_logits(model, self.job.examples, indices, self.job.device).double()
         labels = torch.from_numpy(self.job.examples.labels_at(indices))
         return float(functional.softmax(logits, dim=1)[torch.arange(len(labels)), labels].mean())
-
-
-def in_rounds(stream: Stream, each: int) -> Stream:
-    """Return the same batches with an epoch every `each` steps, whatever a pass over the forget set takes."""
-    per_pass, samples = stream.steps(0), stream.samples(0)
-
-    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
-        place, end = epoch * each + start, (epoch + 1) * each
-        while place < end:
-            number, first = divmod(place, per_pass)
-            for parts in stream.run(number, first):
-                yield parts
-                place += 1
-                if place == end:
-                    return
-
-    return Stream(lambda _: each, lambda _: round(each * samples / per_pass), run)

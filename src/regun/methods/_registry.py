@@ -159,6 +159,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         search=getattr(module, "SEARCH", {}),
         source=None if own else digest(inspect.getsource(module)),
         work=getattr(module, "work", None),
+        table_helps=getattr(module, "table_helps", None),
         tradeoff=getattr(module, "TRADEOFF", None),
         from_scratch=getattr(module, "FROM_SCRATCH", False),
         training_augmentation=getattr(module, "TRAINING_AUGMENTATION", False),

@@ -1,18 +1,20 @@
 """auto: retrain from scratch where that is short, otherwise distill from a start between base and fresh weights.
 
-    R = cost of retraining: the recipe's epochs times |D_r| samples
-    teacher = fresh weights trained on D_r alone: by the whole recipe where R is `short`, else for a part of `share` R
-    as good as the base?  Then return the teacher: it never saw D_f                             (claim: retrained)
-    otherwise theta <- (1 - shrink) base + shrink fresh, and for the rest of `share` R, annealed,
-        L = (1 - w) 1/b sum over B_f of KL(teacher(x) || p_theta(.|x)) + w CE(B_r)                (claim: empirical)
-    a prepared table, and R is not short?  No teacher: `crossfit` with the table                (claim: empirical)
+    R = samples of a retraining: the recipe's epochs times |D_r|; without a recipe a low estimate (8 epochs)
+    R is known and `short`?  Train fresh weights on D_r by the whole recipe                        (claim: retrained)
+    a prepared table?        Distill with `crossfit`; no other model is trained                     (claim: empirical)
+    otherwise                teacher = fresh weights trained on D_r for a part of the allowance (`share` of R)
+        as good as the base?  Return the teacher: it never saw D_f                                  (claim: retrained)
+        else theta <- (1 - shrink) base + shrink fresh, and for the rest of the allowance, annealed,
+        L = (1 - w) 1/b sum over B_f of KL(teacher(x) || p_theta(.|x)) + w CE(B_r)                  (claim: empirical)
     not more accurate than the teacher?  Return the teacher.   Ruined?  Return the base, and advise to retrain.
 
-"As good" is measured on held-out examples, where there are some, and on retain examples; differences within the
-standard error do not count. The first term of L is on only while the forgotten examples are known better, compared with
-held-out ones, than the teacher knows them (mean p_theta(y|x)). Without a recipe, trials find the learning rate, and
-training lasts until the retain set is fitted as well as by the base. A user's `teacher=` replaces the trained one and
-is never returned. Layers that cannot draw fresh weights get their own, shuffled; then nothing is called retrained.
+The plan states before the run how many samples it may take; all branches together stay within it. Without a recipe
+that is one estimated retraining. "As good" is measured on held-out examples, where there are some, and on retain
+examples; differences within the standard error do not count. The first term of L is on only while the forgotten
+examples are known better, compared with held-out ones, than the teacher knows them (mean p_theta(y|x)). Without a
+recipe, trials find the learning rate. A user's `teacher=` replaces the trained one and is never returned. Layers that
+cannot draw fresh weights get their own, shuffled; then nothing is called retrained.
 
 Own to regun; built from the parts of `regun@teacher_shrink`.
 """
@@ -20,6 +22,7 @@ Own to regun; built from the parts of `regun@teacher_shrink`.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -27,31 +30,31 @@ from torch import nn
 from regun.errors import DivergedError
 from regun.methods import _from_scratch as from_scratch
 from regun.methods import crossfit
-from regun.methods._baseline_comparison import TOLERANCE, BaselineComparison
-from regun.methods._contract import Needs, Ranges, Work, passes
+from regun.methods._baseline_comparison import TOLERANCE, AccuracyLoss, BaselineComparison
+from regun.methods._contract import Needs, Ranges, Work
 from regun.methods._distill import Distillation, MembershipGap, distill
 from regun.methods._fresh_weights import fresh_model, shrink_towards, with_fresh_weights
 from regun.methods._teacher import answers_of, train_teacher
 from regun.settings import check, setting, to_json
 from regun.training.fit import Fitted
-from regun.training.job import Job, frozen_copy
-from regun.training.recipes import Recipe, assumed_recipe, shorten
+from regun.training.job import Budget, Job, frozen_copy
+from regun.training.recipes import Recipe, assumed_recipe
 
 LOG = logging.getLogger("regun.auto")
 TITLE = "Auto"
 NEEDS = Needs(heldout_helps=True, out_of_fold_helps=True)
 SEARCH: Ranges = {"resnet": {}, "swin": {}}
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
-MIN_STEPS = 300
-"""Least steps of training a teacher and of distilling: fewer teach nothing, and do not repair what shrinking took."""
-MIN_TEACHER_SHARE = 1 / 8
-"""Least share of the recipe's epochs that a teacher is trained for."""
 ATTEMPTS = 3
-"""How often a teacher's training is started, each time at a tenth of the rate."""
+"""How often a training from scratch is started, each time at a tenth of the rate, with the samples that are left."""
 RATE_FACTORS = (3.0, 1.0, 0.3)
 """Rates of distilling that are tried, as multiples of the training rate."""
 DISTILLING_SHARE = 0.4
-"""Part of `share` that is spent on distilling; the teacher has the rest."""
+"""Part of the allowance that is spent on distilling; the teacher has the rest."""
+TRIAL_SHARE = 0.2
+"""Part of a training's or a distillation's samples that trials of its learning rate may take."""
+LEAST_STEPS = 20
+"""Least steps of distilling."""
 
 PRETRAINED = "If it was pretrained, give rebuild=, a function that returns it as it was before fine-tuning."
 COLLAPSED = (
@@ -67,7 +70,7 @@ class Config:
     share: float = setting(0.2, "share of a retraining to spend, where retraining is long", above=0, high=1)
     short: int = setting(100_000, "retrain from scratch if that takes at most so many samples", low=0)
     from_scratch: str = setting("auto", "whether a retrained model may be returned", choices=("auto", "never"))
-    steps: int | None = setting(None, "steps of distilling (default: two fifths of the share, 300 at least)", low=1)
+    steps: int | None = setting(None, "steps of distilling (default: two fifths of what may be spent)", low=1)
     shrink: float = setting(0.5, "how far to move towards fresh weights before distilling", low=0, high=1)
     w: float = setting(0.5, "weight of the retain loss while distilling", low=0, high=1)
     batch_size: int = setting(16, "forget examples per step", low=1)
@@ -80,31 +83,42 @@ class Config:
 
 @dataclass(frozen=True)
 class Plan:
-    """In samples: the cost of retraining, and what training a teacher and distilling will cost at most.
+    """What a run will do, and the most that each part of it may take.
 
-    `training`: the `whole` recipe, a `part` of it, in `rounds` until as good as the base, or none (the teacher is
-    `given`). `steps` are those of distilling itself, without the trials of its learning rate. `known`: the base's
-    recipe is known, not assumed.
+    `training`: the `whole` recipe, a `part` of it, none because the teacher is `given`, or none because there is a
+    `table`. `trials` and `trial_steps` are those of the learning rate: of training, and of distilling. `known`: the
+    base's recipe is known, not assumed.
     """
 
     training: str
     retraining: int
+    known: bool
+    recipe: Recipe
     teacher: Work
+    trial_steps: int
     distilling: Work
     steps: int
-    recipe: Recipe
-    known: bool
+    distilling_trial_steps: int
+    budget: int | None = None
+    """Most samples of a budget of the user's, which then decides the length."""
+
+    @property
+    def most(self) -> int:
+        """The most samples that the run may take, over all branches."""
+        return self.budget if self.budget is not None else self.teacher.samples + self.distilling.samples
 
     def __str__(self) -> str:
-        cost = f"retraining takes {self.retraining:,} samples" + ("" if self.known else ", assuming 40 epochs")
+        cost = f"retraining takes {self.retraining:,} samples" + ("" if self.known else " (estimated: no recipe=)")
+        limit = f"{self.most:,} samples at most ({self.most / max(1, self.retraining):.0%})"
         if self.training == "whole":
-            return f"{cost}: that is short, so the model is retrained from scratch"
-        if self.training == "rounds":
-            return f"{cost}: it is retrained from scratch until it fits as before, by {self.teacher.samples:,} at most"
-        ours = self.teacher.samples + self.distilling.samples
-        if self.training == "prepared":
-            return f"{cost}; the update with the prepared table takes {ours:,} ({ours / max(1, self.retraining):.0%})"
-        return f"{cost}; at most {ours:,} ({ours / max(1, self.retraining):.0%} of that) are spent, teacher included"
+            return f"{cost}: that is short, so the model is retrained from scratch; with repairs {limit}"
+        how = {
+            "table": "the model is distilled with the prepared table",
+            "given": "the model is distilled from your teacher",
+            "part": "a teacher is trained without the records, and the model distilled from it unless the teacher "
+            "is as good",
+        }
+        return f"{cost}; {how[self.training]}: {limit}"
 
 
 def needs(config: Config) -> Needs:
@@ -112,147 +126,258 @@ def needs(config: Config) -> Needs:
     return NEEDS
 
 
+def table_helps(config: Config, forget: int, retain: int, recipe: Recipe | None) -> bool:
+    """Return True if a run would use a prepared table: where retraining is not short."""
+    return plan_of(config, forget, retain, recipe, table=True).training == "table"
+
+
 def plan_of(
-    config: Config, retain: int, recipe: Recipe | None, given: bool = False, prepared: int | None = None
+    config: Config,
+    forget: int,
+    retain: int,
+    recipe: Recipe | None,
+    *,
+    teacher: bool = False,
+    table: bool = False,
+    budget: Budget | None = None,
 ) -> Plan:
-    """Return what a run will do and cost; `given`: the user has a teacher; `prepared`: forgotten records in a table."""
-    usual, known = recipe or assumed_recipe(retain), recipe is not None
-    retraining, whole = usual.epochs * retain, passes(usual.epochs, retain, usual.batch_size)
-    each = config.batch_size + config.retain_batch
-    steps = config.steps or max(MIN_STEPS, round(DISTILLING_SHARE * config.share * retraining / each))
-    rate_trials = from_scratch.trial_work(retain, config.retain_batch, 0 if config.lr else len(RATE_FACTORS))
-    distilling = Work(steps, steps * each) + rate_trials
-    plan = Plan("given", retraining, Work(0, 0), distilling, steps, usual, known)
-    if given:
-        return plan
+    """Return what a run will do and cost at most; `teacher`: the user has one; `table`: there is a prepared one."""
+    known, usual = recipe is not None, recipe or assumed_recipe(retain)
+    retraining = usual.epochs * retain if recipe is not None else from_scratch.estimated_samples(retain)
+    allowed = retraining
+    if known:  # a short retraining may be spent as a whole
+        allowed = max(round(config.share * retraining), min(retraining, from_scratch.LEAST_SAMPLES))
+    each, batch = min(config.batch_size, forget) + min(config.retain_batch, retain), min(usual.batch_size, retain)
+    limit = _budget_samples(budget, max(each, batch))
+    plan = Plan("given", retraining, known, usual, Work(0, 0), 0, Work(0, 0), 0, 0, limit)
+    if teacher:
+        return _with_distilling(plan, config, allowed, forget, retain)
     if config.from_scratch == "auto" and known and retraining <= config.short:
-        return replace(plan, training="whole", teacher=whole)
-    if prepared is not None:
-        update = crossfit.work(_update(config), prepared, retain, usual)
-        return replace(plan, training="prepared", distilling=update, steps=update.steps)
-    trials = from_scratch.trial_work(retain, usual.batch_size, 0 if known else len(from_scratch.RATES))
-    if config.from_scratch == "auto" and not known and from_scratch.first_round(retain) * retain <= config.short:
-        rounds = passes(from_scratch.most_epochs(retain, config.short), retain, usual.batch_size)
-        return replace(plan, training="rounds", teacher=trials + rounds)
-    part = max(
-        MIN_TEACHER_SHARE, config.share - distilling.samples / max(1, retraining), MIN_STEPS / max(1, whole.steps)
-    )
-    short = shorten(usual, min(1.0, part))
-    teacher = trials + passes(short.epochs, retain, short.batch_size)
-    return replace(plan, training="part", teacher=teacher, recipe=short)
+        whole = from_scratch.training_work(usual, retain, retraining)
+        plan = replace(plan, training="whole", teacher=whole)
+        repair = min(
+            0.4 * retraining, max(DISTILLING_SHARE * config.share * retraining, from_scratch.LEAST_SAMPLES / 2)
+        )
+        return _with_distilling(plan, config, round(repair), forget, retain)
+    if table:
+        update = crossfit.work(_update(config, allowed, forget, retain, recipe), forget, retain, recipe)
+        return replace(plan, training="table", distilling=update, steps=update.steps)
+    plan = _with_distilling(replace(plan, training="part"), config, round(DISTILLING_SHARE * allowed), forget, retain)
+    left = max(batch, allowed - plan.distilling.samples)
+    rates = 0 if known else len(from_scratch.RATES)
+    trial_steps = from_scratch.trial_steps(round(TRIAL_SHARE * left), rates, batch)
+    trials = Work(rates * trial_steps, rates * trial_steps * batch)
+    training = from_scratch.training_work(usual, retain, left - trials.samples)
+    return replace(plan, teacher=trials + training, trial_steps=trial_steps)
 
 
-def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
+def _with_distilling(plan: Plan, config: Config, samples: int, forget: int, retain: int) -> Plan:
+    """Return the plan with a distillation that takes at most so many samples, or the steps that were set."""
+    batch = min(config.retain_batch, retain)
+    each, rates = min(config.batch_size, forget) + batch, 0 if config.lr else len(RATE_FACTORS)
+    trial_steps = from_scratch.trial_steps(round(TRIAL_SHARE * samples), rates, batch)
+    trials = Work(rates * trial_steps, rates * trial_steps * batch)
+    steps = config.steps or max(LEAST_STEPS, (samples - trials.samples) // each)
+    work = trials + Work(steps, steps * each)
+    return replace(plan, distilling=work, steps=steps, distilling_trial_steps=trial_steps)
+
+
+def _budget_samples(budget: Budget | None, each: int) -> int | None:
+    """Return the most samples of a budget; its two parts each end with the step that reaches their limit."""
+    if budget is None:
+        return None
+    return budget.steps * each if budget.steps is not None else (budget.samples or 0) + 2 * each
+
+
+def _update(config: Config, allowed: int, forget: int, retain: int, recipe: Recipe | None) -> crossfit.Config:
+    """Return the settings of the update with a prepared table: its usual length, within what may be spent."""
+    usual = crossfit.Config()
+    own = replace(usual, share=min(config.share, usual.share), steps=config.steps, lr=config.lr)
+    if config.steps or crossfit.work(own, forget, retain, recipe).samples <= allowed:
+        return own
+    steps = allowed // (min(own.batch_size, forget) + min(own.retain_batch, retain))
+    whole = steps - steps % crossfit.ROUNDS  # of rounds, so that no step is added
+    return replace(own, steps=max(1, whole or steps))
+
+
+def work(config: Config, forget: int, retain: int, recipe: Recipe | None, table: bool) -> Work:
     """Return all the work that may be needed."""
-    plan = plan_of(config, retain, recipe)
+    plan = plan_of(config, forget, retain, recipe, table=table)
     return plan.teacher + plan.distilling
 
 
 def unlearn(job: Job, config: Config) -> Fitted:
     """Retrain or distill, whichever fits this model and request."""
     run = _Run(job, config)
-    if run.plan.training == "prepared":
+    if run.plan.training == "table":
         return run.cross_fitted()
-    teacher = run.make_teacher()
-    if run.may_return_teacher and run.as_good(teacher):
-        return run.finish(teacher, "retrained")
-    fitted = run.distilled(teacher)
-    lost = run.comparison.loss(teacher)
-    if run.may_return_teacher and lost.share - run.comparison.loss(job.model).share <= lost.error:
-        return run.finish(teacher, "retrained")
+    run.make_teacher()
+    if run.may_return_teacher and run.as_good():
+        return run.finish(run.teacher, "retrained", run.why_retrained())
+    fitted = run.distilled()
+    if run.may_return_teacher and run.lost.share - run.after.share <= run.lost.error:
+        why = "the model trained from scratch is at least as accurate as the distilled one"
+        return run.finish(run.teacher, "retrained", why)
     return fitted
-
-
-def _update(config: Config) -> crossfit.Config:
-    """Return the settings of the update with a prepared table."""
-    return crossfit.Config(share=min(config.share, crossfit.Config().share), steps=config.steps, lr=config.lr)
 
 
 class _Run:
     """One run of auto: its plan, the base as it was, and the comparison of models with it."""
 
+    teacher: nn.Module
+    after: AccuracyLoss
+    """Accuracy that the result lacks against the base."""
+
     def __init__(self, job: Job, config: Config) -> None:
         self.job, self.fresh = with_fresh_weights(job)
         self.config = config
-        table = len(job.indices("forget")) if job.out_of_fold is not None else None
-        self.plan = plan_of(config, len(job.indices("retain")), job.recipe, job.teacher is not None, table)
+        self.forget, self.retain = len(job.indices("forget")), len(job.indices("retain"))
+        self.plan = plan_of(
+            config,
+            self.forget,
+            self.retain,
+            job.recipe,
+            teacher=job.teacher is not None,
+            table=job.out_of_fold is not None,
+            budget=job.budget,
+        )
         LOG.info("%s", self.plan)
         self.base = frozen_copy(job.model)
         self.comparison = BaselineComparison(job, self.base)
         self.may_return_teacher = config.from_scratch == "auto" and job.teacher is None
         self.recipe = self.plan.recipe
+        self.start = job.cost.backward
+        self.epochs = 0.0
+        """Passes over the retain set that the teacher's training took."""
 
-    def make_teacher(self) -> nn.Module:
-        """Return a model that never saw the forgotten examples; one that diverges is trained at a lower rate."""
+    @cached_property
+    def lost(self) -> AccuracyLoss:
+        """Accuracy that the teacher lacks against the base."""
+        return self.comparison.loss(self.teacher)
+
+    @cached_property
+    def fitted(self) -> bool:
+        """True if the teacher fits the retain set about as well as the base."""
+        return self.comparison.fitted(self.teacher)
+
+    def make_teacher(self) -> None:
+        """Train a model that never saw the forgotten examples; one that diverges is begun again at a lower rate."""
         job, plan = self.job, self.plan
         if job.teacher is not None:
-            return frozen_copy(job.teacher)
-        if not plan.known and job.budget is None:
-            self.recipe = from_scratch.find_rate(job, fresh_model(job, "teacher"), plan.recipe, from_scratch.RATES)
-        if plan.training == "rounds" and job.budget is None:
-            return from_scratch.train_in_rounds(job, self.recipe, self.config.short, self.comparison.fitted)
-        after = Work(0, 0) if plan.training == "whole" else plan.distilling
-        for _ in range(ATTEMPTS - 1):
+            self.teacher = frozen_copy(job.teacher)
+            return
+        if plan.trial_steps and job.budget is None:
+            start = fresh_model(job, "teacher")
+            self.recipe = from_scratch.find_rate(job, start, plan.recipe, from_scratch.RATES, plan.trial_steps)
+        end = self.start + plan.teacher.samples
+        for attempt in range(ATTEMPTS):
+            began = job.cost.backward
             try:
-                return train_teacher(job, self.recipe, after)
+                self.teacher = self._train(end - began)
             except DivergedError as fault:
+                over = job.budget is None and end - job.cost.backward < min(self.recipe.batch_size, self.retain)
+                if attempt == ATTEMPTS - 1 or over:
+                    raise
                 self.recipe = replace(self.recipe, lr=self.recipe.lr / 10)
                 LOG.info("%s Once more, at a learning rate of %g.", fault, self.recipe.lr)
-        return train_teacher(job, self.recipe, after)
+            else:
+                self.epochs = (job.cost.backward - began) / max(1, self.retain)
+                return
+
+    def _train(self, samples: int) -> nn.Module:
+        if self.job.budget is not None:
+            return train_teacher(self.job, self.recipe, Work(0, 0) if self._whole else self.plan.distilling)
+        return from_scratch.train_for(self.job, self.recipe, samples)
+
+    @property
+    def _whole(self) -> bool:
+        """True if the teacher is trained by the recipe as it is."""
+        return self.plan.training == "whole" and self.recipe == self.plan.recipe
 
     def cross_fitted(self) -> Fitted:
         """Distill towards the prepared table; a ruined model becomes the base again."""
-        fitted = crossfit.unlearn(self.job, _update(self.config))
-        if self.comparison.collapsed(self.job.model):
-            return self.finish(self.base, "base", warnings=[COLLAPSED])
-        fitted.notes |= {"plan": str(self.plan), "result": "cross-fitted", "accuracy": self._accuracy(self.job.model)}
-        return fitted
+        allowed = self.plan.distilling.samples
+        fitted = crossfit.unlearn(self.job, _update(self.config, allowed, self.forget, self.retain, self.job.recipe))
+        self.after = self.comparison.loss(self.job.model)
+        if self.comparison.collapsed(self.after):
+            return self.finish(self.base, "base", COLLAPSED, warnings=[COLLAPSED])
+        return self._noted(fitted, "cross-fitted", "there is a prepared table, and retraining is not short")
 
-    def as_good(self, teacher: nn.Module) -> bool:
+    def as_good(self) -> bool:
         """Return True if the teacher may be returned.
 
         It was trained by the whole recipe, or it fits as well as the base and is hardly less accurate on unseen data.
         """
-        if self.plan.training == "whole":
-            return not self.comparison.collapsed(teacher)
-        lost = self.comparison.loss(teacher)
-        return self.comparison.fitted(teacher) and lost.share <= max(TOLERANCE, lost.error)
+        if self._whole:
+            return not self.comparison.collapsed(self.lost)
+        return self.fitted and self.lost.share <= max(TOLERANCE, self.lost.error)
 
-    def distilled(self, teacher: nn.Module) -> Fitted:
-        """Move the base towards fresh weights and then towards the teacher's answers; a ruined model becomes the base
-        again."""
-        job, config = self.job, self.config
-        comparison = self.comparison
-        if comparison.collapsed(teacher) or (
-            comparison.fitted(teacher) and comparison.loss(teacher).significant > TOLERANCE
-        ):  # the base knows what the retain set cannot teach; a start nearer to fresh weights would lose that
+    def why_retrained(self) -> str:
+        """Return why the teacher is the result."""
+        if self._whole:
+            return f"retraining by the recipe is short (at most {self.config.short:,} samples)"
+        return "the model trained from scratch is as accurate as before"
+
+    def distilled(self) -> Fitted:
+        """Move the base towards fresh weights and then towards the teacher's predictions.
+
+        A ruined model becomes the base again.
+        """
+        job, config, plan = self.job, self.config, self.plan
+        if self.comparison.collapsed(self.lost) or (self.fitted and self.lost.significant > TOLERANCE):
+            # the base knows what the retain set cannot teach; a start nearer to fresh weights would lose that
             LOG.info("the model knows more than the retain set can teach: it keeps its weights. %s", PRETRAINED)
         else:
             shrink_towards(job.model, fresh_model(job, "shrink"), config.shrink)
         recipe = replace(self.recipe, lr=config.lr or self.recipe.lr, batch_size=config.retain_batch)
-        if config.lr is None and job.budget is None:
-            recipe = from_scratch.find_rate(job, job.model, recipe, [recipe.lr * factor for factor in RATE_FACTORS])
-        how = Distillation(self.plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
-        fitted = distill(job, how, answers_of([teacher], job, 1.0), MembershipGap(job, self.comparison, teacher))
-        if self.comparison.collapsed(job.model):
-            return self.finish(self.base, "base", warnings=[COLLAPSED])
-        fitted.notes |= {"plan": str(self.plan), "result": "distilled", "accuracy": self._accuracy(job.model)}
-        return fitted
+        if plan.distilling_trial_steps and job.budget is None:
+            rates = [recipe.lr * factor for factor in RATE_FACTORS]
+            recipe = from_scratch.find_rate(job, job.model, recipe, rates, plan.distilling_trial_steps)
+        how = Distillation(plan.steps, config.batch_size, config.retain_batch, config.w, recipe)
+        gap = MembershipGap(job, self.comparison, self.teacher)
+        fitted = distill(job, how, answers_of([self.teacher], job, 1.0), gap)
+        self.after = self.comparison.loss(job.model)
+        if self.comparison.collapsed(self.after):
+            return self.finish(self.base, "base", COLLAPSED, warnings=[COLLAPSED])
+        return self._noted(fitted, "distilled", self._why_distilled())
 
-    def finish(self, model: nn.Module, result: str, **notes: Any) -> Fitted:
+    def _why_distilled(self) -> str:
+        if self.job.teacher is not None:
+            return "the teacher is given"
+        if not self.may_return_teacher:
+            return "from_scratch=never"
+        return f"the model trained from scratch for {self.epochs:.3g} epochs " + (
+            f"is {100 * self.lost.share:.1f} points less accurate"
+            if self.fitted
+            else "does not fit retained records as before"
+        )
+
+    def finish(self, model: nn.Module, branch: str, reason: str, **notes: Any) -> Fitted:
         """Make `model` the result."""
         self.job.model.load_state_dict(model.state_dict())
-        notes = {"plan": str(self.plan), "result": result, "accuracy": self._accuracy(model), **notes}
-        if result == "retrained":
-            notes["trained_by"] = to_json(self.recipe)
-            if self.plan.training == "rounds" or self.job.budget is not None:  # which decide on the epochs
-                del notes["trained_by"]["epochs"]
+        self.after = self.lost if branch == "retrained" else AccuracyLoss(0.0, 0.0)
+        fitted = self._noted(Fitted(notes=notes), branch, reason)
+        if branch == "retrained":
+            epochs = round(self.epochs, 3)
+            fitted.notes["trained_by"] = to_json(self.recipe) | {
+                "epochs": int(epochs) if epochs.is_integer() else epochs
+            }
             if self.fresh:
-                notes["from_scratch"] = True
-        return Fitted(notes=notes)
+                fitted.notes["from_scratch"] = True
+        return fitted
 
-    def _accuracy(self, model: nn.Module) -> str:
-        lost, before = self.comparison.loss(model), float(self.comparison.base_correct.mean())
-        kind = "held-out" if len(self.comparison.unseen) else "retain"
-        error = f"error of the difference {100 * lost.error:.1f}"
-        return f"{before - lost.share:.1%} on {kind} examples, {before:.1%} before ({error})"
+    def _noted(self, fitted: Fitted, branch: str, reason: str) -> Fitted:
+        """Return the result with its plan, branch, price and accuracy."""
+        plan = self.plan
+        facts = {"retraining": plan.retraining, "estimated": not plan.known, "planned": plan.most}
+        price = facts | {"branch": branch, "reason": reason}
+        fitted.notes |= {"plan": str(plan), "price": price, "accuracy": self._accuracy()}
+        return fitted
+
+    def _accuracy(self) -> str:
+        before, kind = (
+            float(self.comparison.base_correct.mean()),
+            "held-out" if len(self.comparison.unseen) else "retain",
+        )
+        error = f"error of the difference {100 * self.after.error:.1f}"
+        return f"{before - self.after.share:.1%} on {kind} examples, {before:.1%} before ({error})"

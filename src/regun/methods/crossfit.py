@@ -24,14 +24,13 @@ from torch.nn import functional
 from regun.data.examples import Inputs
 from regun.errors import RegunError
 from regun.methods._contract import Needs, Range, Ranges, Work
-from regun.methods._distill import in_rounds
 from regun.methods._teacher import rows_of_step
 from regun.models.forward import logits_of
 from regun.settings import check, setting
 from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step, frozen_copy
 from regun.training.recipes import Recipe, assumed_recipe
-from regun.training.streams import paired
+from regun.training.streams import in_rounds, paired
 
 TITLE = "Cross-fitted references"
 NEEDS = Needs(out_of_fold=True)

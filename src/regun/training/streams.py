@@ -162,3 +162,20 @@ class _Endless:
             seed = derive(self.seed, "inputs", number)
             yield from self.examples.stream(plan, augment=self.augment, seed=seed, first=start, device=device)
             first += stop - start
+
+
+def in_rounds(stream: Stream, each: int) -> Stream:
+    """Return the same batches with an epoch every `each` steps, whatever a pass over the forget set takes."""
+    per_pass, samples = stream.steps(0), stream.samples(0)
+
+    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        place, end = epoch * each + start, (epoch + 1) * each
+        while place < end:
+            number, first = divmod(place, per_pass)
+            for parts in stream.run(number, first):
+                yield parts
+                place += 1
+                if place == end:
+                    return
+
+    return Stream(lambda _: each, lambda _: round(each * samples / per_pass), run)

@@ -41,7 +41,7 @@ def judged(
 def _gap(away: float, floor: tuple[float, float, float] | None) -> Gap:
     if floor is None:
         return Gap(away)
-    return Gap(away, *floor, "inside" if away <= floor[1] else "inconclusive" if away <= floor[2] else "outside")
+    return Gap(away, *floor, "passed" if away <= floor[1] else "inconclusive" if away <= floor[2] else "failed")
 
 
 def hand_made(gap_rftp: float, *, floor: tuple[float, float, float] | None = (1.0, 2.0, 3.0)) -> Evaluation:

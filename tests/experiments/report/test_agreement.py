@@ -16,7 +16,7 @@ from regun.experiments.study.results import Block, Results
 from report_samples import block, evaluated, found, hand_made, judged, method, results, run, study
 
 COLUMNS = ("verdict", "gap_rftp", "gap_tp", "test_acc")
-WORDS = {"inside": "inside", "inconclusive": "inconclusive", "outside": "outside"}
+WORDS = {"passed": "passed", "inconclusive": "inconclusive", "failed": "failed"}
 TESTS = {"a": (89.0, 91.0, 90.6), "b": (85.0, 86.0, 87.0), "c": (80.0, 81.0, 82.0)}
 
 

@@ -273,7 +273,7 @@ class TestPage:
     def test_seeds_repeats_and_the_kind_of_processor(self) -> None:
         two = block(method("A", 1.0, 3.0), method("B", 4.0, 5.0), seeds=2)
         words = Checked(build_report(results(two, seeds=(0, 1)))).words()
-        assert "1 inside, 1 inconclusive" in words
+        assert "1 passed, 1 inconclusive" in words
         assert "± 1.41" in words
         assert "1.00(2.00)" in words
         assert "standard deviation over 2 seeds." in words

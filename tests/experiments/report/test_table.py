@@ -195,9 +195,9 @@ def test_floors_keep_the_largest_of_any_seed_and_a_limit_beyond_it():
 def test_verdicts_are_counted_over_runs():
     tests = (90.0, 94.0, 95.2, 100.0)  # Gap RFTP is a quarter of the difference: 0, 1, 1.3 and 2.5
     whole = study(found("a", *(judged({"test_acc": v}) for v in tests), repeats=2), seeds=2, repeats=2)
-    assert row(whole, "a").verdicts == {"inside": 2, "inconclusive": 1, "outside": 1}
-    assert verdict_text(row(whole, "a").verdicts) == "2 inside, 1 inconclusive, 1 outside"
-    assert verdict_text({"inside": 0, "inconclusive": 1, "outside": 0}) == "inconclusive"
+    assert row(whole, "a").verdicts == {"passed": 2, "inconclusive": 1, "failed": 1}
+    assert verdict_text(row(whole, "a").verdicts) == "2 passed, 1 inconclusive, 1 failed"
+    assert verdict_text({"passed": 0, "inconclusive": 1, "failed": 0}) == "inconclusive"
     assert verdict_text({}) == ""
 
 
@@ -294,7 +294,7 @@ def test_a_metric_of_the_users_own_appears_in_every_format_without_a_list_of_nam
         shown = render(whole, form)
         assert "tail" in shown.lower()
         assert value in shown or repr(made[0].numbers["tail"].value) in shown
-    assert hand_made(1.0).verdict == "inside"
+    assert hand_made(1.0).verdict == "passed"
 
 
 def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
@@ -302,6 +302,6 @@ def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
     without, whole = results(block(*rows[:2])), results(block(*rows))
     assert marks(whole, "gap_rftp") == marks(without, "gap_rftp") == {"near": "best", "far": "second"}
     assert row(whole, "nearest").cells["gap_rftp"].mean == 0.1
-    assert row(whole, "nearest").verdicts == {"inside": 1, "inconclusive": 0, "outside": 0}
+    assert row(whole, "nearest").verdicts == {"passed": 1, "inconclusive": 0, "failed": 0}
     assert "Unranked: Nearest." in said(whole)
     assert "Unranked" not in said(without)

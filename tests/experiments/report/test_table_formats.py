@@ -90,7 +90,7 @@ def test_terminal_table_of_several_seeds():
     assert by_name["noise floor"][0] == "0.50 (1.00)"
     assert by_name["Regun"][3] == "90.20 ± 1.06**"
     assert by_name["Salun"][3] == "86.00 ± 1.00*"
-    assert by_name["Salun"][-3] == "1 inside, 1 inconclusive, 1 outside"
+    assert by_name["Salun"][-3] == "1 passed, 1 inconclusive, 1 failed"
     assert by_name["Mine †"][0] == "2/3"
     assert "† Forget 10 %: Mine diverged in 1 of 3 runs (seed 1): loss was nan." in shown
 
@@ -100,14 +100,14 @@ def test_terminal_table_of_one_seed_shows_intervals():
     assert "89.00 [88.0–90.0]" in shown
     assert "Runs" not in shown
     assert "95 % interval over examples" in shown
-    assert re.search(r"^Base .* outside +90 +7\.6$", shown, re.MULTILINE)
-    assert re.search(r"^Regun .* inside +90 +7\.6$", shown, re.MULTILINE)
+    assert re.search(r"^Base .* failed +90 +7\.6$", shown, re.MULTILINE)
+    assert re.search(r"^Regun .* passed +90 +7\.6$", shown, re.MULTILINE)
 
 
 def test_terminal_table_of_repeats_shows_their_deviation_and_says_over_what():
     by_name, shown = cells(render(repeated())), " ".join(render(repeated()).split())
     assert by_name["Regun"][2] == "90.20 ± 1.06**"
-    assert by_name["Regun"][-3] == "3 inside"
+    assert by_name["Regun"][-3] == "3 passed"
     assert by_name["Retrain"][2] == "90.00 [89.0–91.0]"
     assert "standard deviation over 3 unlearning runs of one trained model" in shown
     by_name, shown = cells(render(repeated(2))), " ".join(render(repeated(2)).split())
@@ -157,7 +157,7 @@ def test_a_format_that_is_not_there():
 
 def test_chosen_columns_are_all_there_is():
     shown = cells(render(several(), columns=["gap_tp", "verdict", "seconds"]))
-    assert shown["Regun"] == ["1.53 ± 0.50**", "3 inside", "7.6"]
+    assert shown["Regun"] == ["1.53 ± 0.50**", "3 passed", "7.6"]
     late = study(found("late", judged(), planned=3))
     assert "Late (2 of 3)." in render(late, columns=["gap_tp"])
     read = parsed(render(several(), "csv", columns=["gap_tp", "seconds"]))
@@ -356,7 +356,7 @@ def test_json_holds_every_run_floor_verdict_and_reason():
     assert [r["diverged"] for r in rows["mine"]["runs"]] == [None, "loss was nan", None]
     assert [r["judged"] for r in rows["mine"]["runs"]] == [True, False, True]
     assert rows["regun"]["runs"][0]["settings"] == {"lr": 0.1}
-    assert rows["regun"]["verdict"] == "3 inside"
+    assert rows["regun"]["verdict"] == "3 passed"
     seen = rows["regun"]["cells"]["test_acc"]["by_run"][0]
     assert seen["retrain"] == 90.0
     assert (seen["gap"]["value"], seen["gap"]["floor_mean"], seen["gap"]["floor_largest"]) == (1.0, *FLOOR[:2])

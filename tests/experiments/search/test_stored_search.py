@@ -199,7 +199,6 @@ def test_a_search_is_an_artifact_with_a_key_of_its_own(world: World) -> None:
             ("regun", {}),
             ("finetune", {"objective": "reference"}),
             ("finetune", {"seed": 5}),
-            ("finetune", {"pareto": True}),
             ("finetune", {"trials": 9}),
             ("finetune", {"references": world.references[:1]}),
             ("finetune", {"fixed": ("batch_size",)}),
@@ -255,8 +254,8 @@ def test_nothing_to_search_keeps_the_default_and_says_so(world: World) -> None:
     assert_names(world.tune("finetune", trials=9).note, 4)
 
 
-def test_the_front_of_a_pareto_search_is_not_dominated(world: World) -> None:
-    found = world.tune("regun", objective="reference", pareto=True, trials=9)
+def test_the_front_of_a_search_is_not_dominated(world: World) -> None:
+    found = world.tune("regun", objective="reference", trials=9)
     front = found.front
     assert found.best.score == min(t.score for t in front)
     for kept in front:

@@ -1,4 +1,4 @@
-"""`regun tune`, `regun unlearn --settings` and `regun unlearn --tune`, as a person uses them."""
+"""`regun tune` and `regun unlearn --settings`, as a person uses them."""
 
 import csv
 import json
@@ -52,7 +52,7 @@ def test_a_search_with_the_oracle_says_so_and_shows_a_table(run, base: str) -> N
 def test_the_files_and_what_reads_them(run, base: str, home: Path) -> None:
     folder = home / "out"
     order = ("tune", "--base", base, *QUICK, "--methods", "regun,batch_size=16,finetune", "--trials", "5")
-    code, out, err = run(*order, "--objective", "reference", "--pareto", "--out", str(folder), "--json", "--quiet")
+    code, out, err = run(*order, "--objective", "reference", "--out", str(folder), "--json", "--quiet")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["objective"], found["retrain"], found["references"]) == ("reference", None, [])
@@ -89,18 +89,25 @@ def test_the_files_and_what_reads_them(run, base: str, home: Path) -> None:
         assert_names(err, *names)
 
 
-def test_unlearning_with_a_search_of_its_own(run, base: str, home: Path) -> None:
-    order = ("unlearn", "--base", base, *QUICK, "--tune", "4", "--method", "regun,batch_size=16")
-    code, out, err = run(*order, "--out", str(home / "best.safetensors"))
+def test_the_best_model_of_a_search_can_be_audited(run, base: str) -> None:
+    order = (
+        "tune",
+        "--base",
+        base,
+        *QUICK,
+        "--objective",
+        "reference",
+        "--trials",
+        "4",
+        "--methods",
+        "regun,batch_size=16",
+    )
+    code, out, err = run(*order)
     assert code == 0, err
-    assert out.splitlines()[0].split() == ["trial", "score", "settings"]
-    assert (home / "best.safetensors").stat().st_size > 0
-    result = json.loads(run(*order, "--json", "--quiet")[1])
-    trials = result["tuning"]["trials"]
-    assert len(trials) == 4
-    assert result["key"] == min(trials, key=lambda t: (t["score"], t["number"]))["model"]
-    assert result["config"]["batch_size"] == 16
-    assert run("audit", result["key"], "--retrained", "none", "--bootstrap", "0", "--threads", "1")[0] == 0
+    trials = json.loads(run(*order, "--json", "--quiet")[1])["methods"]["regun"]["trials"]
+    best = min(trials, key=lambda t: (t["score"], t["number"]))["model"]
+    assert f"regun audit {best[:12]}" in out
+    assert run("audit", best, "--retrained", "none", "--bootstrap", "0", "--threads", "1")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -134,19 +141,6 @@ def test_all_mistakes_are_reported_at_once(run, base: str) -> None:
     code, _, err = run("tune", "--base", base, *QUICK, "--objective", "x", "--trials", "0", "--methods", "a,b")
     assert code == 2
     assert_names(err, "'x'", "--trials", "'a'", "'b'")
-
-
-@pytest.mark.parametrize("trials", ["0", "-1"])
-def test_bad_numbers_of_trials_for_unlearn(trials: str, run, base: str) -> None:
-    code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", trials)
-    assert (code, out) == (2, "")
-    assert_names(err, "--tune", trials, 1)
-
-
-def test_unlearn_cannot_search_where_there_is_nothing(run, base: str) -> None:
-    code, out, err = run("unlearn", "--base", base, *QUICK, "--tune", "3", "--method", "ssd")
-    assert (code, out) == (2, "")
-    assert_names(err, "SSD")
 
 
 def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:

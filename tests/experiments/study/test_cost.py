@@ -9,7 +9,6 @@ import torch
 
 from mini import artifact, evaluations, run, study
 from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
-from regun.cli import main
 from regun.errors import StoreError
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.files import study_files
@@ -40,6 +39,13 @@ def test_one_table_per_split_serves_its_requests_and_seeds() -> None:
     moving = plan_study(costs_study(split_seed=None), labels_of_size(400)).counts()
     assert (moving["fold"], moving["table"]) == (8, 2)
     assert "table" not in plan_study(costs_study(methods=METHODS[:1]), labels_of_size(400)).counts()
+
+
+def test_auto_gets_a_table_only_where_its_plan_uses_it() -> None:
+    for text, tables in (("auto", 0), ("auto,short=0", 1)):
+        plan = plan_study(costs_study(methods=(text,)), labels_of_size(400))
+        assert plan.counts().get("table", 0) == tables
+        assert all((task.table is not None) == bool(tables) for task in plan.of_type(Unlearn))
 
 
 def test_no_prediction_comes_from_a_model_that_saw_the_record(finished) -> None:
@@ -150,17 +156,6 @@ def test_the_figure_has_a_point_per_method_and_the_band(finished) -> None:
     files = study_files(results, [], [], [])
     assert {"cost-10.png", "cost-20.svg"} <= files.keys()
     assert b"request_share" in files["rows.csv"]
-
-
-def test_figure_command(finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store, _ = finished
-    lines = [line for line in _toml().splitlines() if line]
-    (tmp_path / "mini.toml").write_text("\n".join(lines))
-    arguments = ["study", "figure", str(tmp_path / "mini.toml"), "--store", str(store)]
-    assert main([*arguments, "--out", str(tmp_path / "cost.png")]) == 0
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["cost-10.png", "cost-20.png"]
-    assert main([*arguments, "--kind", "pie", "--out", str(tmp_path / "x.png")]) == 2
-    assert "tradeoff" in capsys.readouterr().err
 
 
 def _toml() -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from expect import assert_names, error
 from mini import MINI, evaluations, run, study
-from regun.cli.study_runs import write_all
+from regun.cli.study import write_all
 from regun.errors import RegunError
 from regun.experiments.study import open_study, run_study, study_results
 from regun.experiments.study.collect import closeup, collect, example_rows

@@ -91,7 +91,9 @@ def test_a_part_of_a_study_leaves_the_files_of_the_whole_alone(place: Path, caps
 
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "latex-document", "csv", "json"])
 def test_tables_in_every_format(place: Path, capsys, format: str) -> None:
-    code, out, _ = regun(place, capsys, "study", "table", str(place / "mini.toml"), "--format", format, "--wide")
+    code, out, _ = regun(
+        place, capsys, "study", "table", str(place / "mini.toml"), "--format", format, "--columns", "paper"
+    )
     assert code == 0
     assert "ReGUn" in out
     if format == "csv":
@@ -118,9 +120,7 @@ def test_table_to_a_file_with_more_columns(place: Path, capsys, tmp_path: Path) 
 
 
 def test_the_papers_numbers_beside_ours(place: Path, capsys) -> None:
-    code, out, _ = regun(
-        place, capsys, "study", "table", str(place / "mini.toml"), "--paper", "--as-study", "resnet18-cifar10"
-    )
+    code, out, _ = regun(place, capsys, "study", "table", str(place / "mini.toml"), "--paper", "resnet18-cifar10")
     assert code == 0
     assert "2.00 ± 0.18" in out  # the paper's Gap RFTP of ReGUn on CIFAR-10, 10 %
     code, _, err = regun(place, capsys, "study", "table", str(place / "mini.toml"), "--paper")
@@ -128,14 +128,14 @@ def test_the_papers_numbers_beside_ours(place: Path, capsys) -> None:
     assert "resnet18-cifar10" in err
 
 
-def test_report_alone(place: Path, capsys, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    code, out, _ = regun(place, capsys, "study", "report", str(place / "mini.toml"), "--out", str(page))
+def test_report_alone_writes_what_a_run_writes(place: Path, capsys, tmp_path: Path) -> None:
+    code, out, _ = regun(place, capsys, "study", "report", str(place / "mini.toml"), "--out", str(tmp_path))
     assert code == 0
-    assert out.strip() == str(page)
-    assert page.read_text().lower().startswith("<!doctype html>")
-    code, out, _ = regun(place, capsys, "study", "report", str(place / "mini.toml"), "--out", str(page), "--json")
-    assert json.loads(out) == {"report": str(page)}
+    assert out.split() == list(map(str, [tmp_path / "report.html", *map(Path, out.split()[1:])]))
+    assert {"table.tex", "rows.csv", "cost.png", "tradeoff.pdf"} <= {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / "report.html").read_text().lower().startswith("<!doctype html>")
+    code, out, _ = regun(place, capsys, "study", "report", str(place / "mini.toml"), "--out", str(tmp_path), "--json")
+    assert sorted(json.loads(out)["files"]) == sorted(str(path) for path in tmp_path.iterdir())
     assert json.loads(regun(place, capsys, "study", "table", str(place / "mini.toml"), "--json")[1])["study"] == "mini"
 
 

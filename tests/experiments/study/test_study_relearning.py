@@ -7,7 +7,7 @@ import pytest
 
 import mini
 from regun.cli import main
-from regun.cli.study_runs import write_all
+from regun.cli.study import write_all
 from regun.experiments.study.collect import closeup, collect
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.plan import labels_of_size, plan_study

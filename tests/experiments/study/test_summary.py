@@ -57,7 +57,7 @@ def test_outside_by_a_part_although_the_mean_is_small() -> None:
     inside, apart = method("A", 1.5), method("B", 9.0)
     assert not facts(inside, apart).outside_by_part
     (one,) = inside.runs
-    by_part = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "outside")})
+    by_part = replace(one.evaluation, gaps={"gap_rftp": Gap(1.5, 1.0, 2.0, 3.0, "failed")})
     assert facts(found("a", replace(one, evaluation=by_part)), apart).outside_by_part
     assert not facts(method("A", 4.0), apart).outside_by_part, "its mean is outside as well"
 
@@ -76,7 +76,7 @@ def test_a_test_that_does_not_flag_base_has_no_power() -> None:
 
 
 def test_the_part_that_differs_most_is_named_with_its_rows() -> None:
-    away = replace(judged({"rmia_auc": 60.0}), gaps={"gap_rftp": Gap(5.0, 1.0, 2.0, 3.0, "outside", worst="rmia_auc")})
+    away = replace(judged({"rmia_auc": 60.0}), gaps={"gap_rftp": Gap(5.0, 1.0, 2.0, 3.0, "failed", worst="rmia_auc")})
     found_ = facts(found("a", away), found("b", away), method("C", 1.0))
     assert found_.most_visible == {"rmia_auc": ("A", "B")}
 
@@ -122,6 +122,6 @@ def test_labels_of_attacks(name: str, label: str) -> None:
 
 
 def test_a_verdict_that_all_runs_share() -> None:
-    assert unanimous({"inside": 2, "outside": 0}) == "inside"
-    assert unanimous({"inside": 2, "outside": 1}) is None
+    assert unanimous({"passed": 2, "failed": 0}) == "passed"
+    assert unanimous({"passed": 2, "failed": 1}) is None
     assert unanimous({}) is None

@@ -40,7 +40,7 @@ EXPLAINED = (
         "",
         "the worst part of the main gap (an accuracy, the attack, or the forgotten examples one by one) compared with "
         "the noise floor: " + "; ".join(f"{name} = {text.meaning}" for name, text in VERDICTS.items()),
-        VERDICTS["inside"].phrase,
+        VERDICTS["passed"].phrase,
     ),
     Metric("steps", "Steps", "updates", "how often unlearning changed the weights", "few"),
     Metric("seconds", "Seconds", "s", "time spent unlearning, on the machine that ran it", "few"),
@@ -49,7 +49,7 @@ EXPLAINED = (
     Metric(SHARE, "Time share", "%", "seconds in percent of those of retraining", "well below 100"),
 )
 """The columns of the main table that are no metrics."""
-CHIPS: dict[Verdict | None, str] = {"inside": "in", "inconclusive": "open", "outside": "out", None: "open"}
+CHIPS: dict[Verdict | None, str] = {"passed": "in", "inconclusive": "open", "failed": "out", None: "open"}
 """The style class of a verdict; None is that of runs which disagree."""
 _FIRST = ("gap_rftp", "gap_tp", "gap_rfvp", "gap_vp", "retain_acc", "forget_acc", "test_acc", "val_acc")
 _INSTEAD = {"gap_rfvp": "gap_rftp", "gap_vp": "gap_tp", "val_acc": "test_acc"}

@@ -136,8 +136,8 @@ def spread_text(cell: Cell, seeds: int) -> str:
 def verdict_text(counts: Mapping[Verdict, int]) -> str:
     """Return the verdicts over runs in words.
 
-    >>> verdict_text({"inside": 2, "outside": 1}), verdict_text({"inside": 0, "outside": 1})
-    ('2 inside, 1 outside', 'outside')
+    >>> verdict_text({"passed": 2, "failed": 1}), verdict_text({"passed": 0, "failed": 1})
+    ('2 passed, 1 failed', 'failed')
     """
     given = {name: n for name, n in counts.items() if n}
     return ", ".join(given if sum(given.values()) == 1 else [f"{n} {name}" for name, n in given.items()])

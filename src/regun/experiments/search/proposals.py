@@ -25,14 +25,13 @@ Attempt = Callable[[int, Values], Trial]
 
 @dataclass(frozen=True, kw_only=True)
 class Proposer:
-    """Proposes settings from a space and a seed; with `pareto` it minimises forgetting and utility, not their sum.
+    """Proposes settings from a space and a seed.
 
     `sampler` makes one of Optuna's samplers from a seed; None is the Parzen estimator.
     """
 
     space: Space
     seed: int = 0
-    pareto: bool = False
     spread: int = SPREAD
     sampler: Callable[[int], Any] | None = None
 
@@ -48,7 +47,7 @@ class Proposer:
         from regun.experiments.search.tpe import proposed  # an extra: only spaces with ranges need it
 
         seed = derive(self.seed, "trial", number) % 2**32
-        return self.space.rounded(proposed(self.space, done, seed, pareto=self.pareto, sampler=self.sampler))
+        return self.space.rounded(proposed(self.space, done, seed, self.sampler))
 
     def _spread_out(self, number: int) -> Sequence[float]:
         """Return the point of a scrambled Halton sequence in the unit cube."""

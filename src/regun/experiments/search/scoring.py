@@ -88,6 +88,6 @@ def set_aside(splits: Splits, labels: Indices) -> tuple[Splits, Indices]:
     if len(unseen) < 2:
         raise SplitError(
             f"the reference objective needs at least 2 unseen examples; got {len(unseen)} (validation and half of "
-            f"{len(splits.heldout)} held-out ones). Set some aside before training: regun train --val 0.1."
+            f"{len(splits.heldout)} held-out ones). Set some aside before training: regun train --split val=0.1."
         )
     return replace(splits, heldout=np.setdiff1d(splits.heldout, scored)), unseen

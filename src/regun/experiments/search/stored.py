@@ -40,7 +40,6 @@ class Search:
     objective: str = "gap"
     trials: int = 20
     seed: int = 0
-    pareto: bool = False
     retrain: Artifact | None = None
     references: tuple[Artifact, ...] = ()
     fixed: tuple[str, ...] = ()
@@ -69,7 +68,6 @@ class Search:
             "space": self.space.describe(),
             "fixed": list(self.fixed),
             "scorer": self._scorer_inputs,
-            "pareto": self.pareto,
             "seed": self.seed,
             "trials": self.trials,
             "code": code_digest("regun.experiments.search.proposals"),
@@ -137,7 +135,7 @@ def search(
         return Trial(number=number, values=values, **store.make("score", order.score_inputs(run), make).info["tried"])
 
     def make(_: SnapshotFolder) -> Contents:
-        proposer = Proposer(space=order.space, seed=order.seed, pareto=order.pareto)
+        proposer = Proposer(space=order.space, seed=order.seed)
         trials = run_trials(proposer, order.trials, attempt, on_trial)
         return Contents({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
 
@@ -177,7 +175,7 @@ def _check_oracle(order: Search) -> None:
     run = order.run
     if not len(run.splits.val):
         raise AuditError(
-            "the objective gap is measured on validation examples and the split has none: train --val 0.1."
+            "the objective gap is measured on validation examples and the split has none: train --split val=0.1."
         )
     check_references(
         Auditing(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)

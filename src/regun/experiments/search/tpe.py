@@ -8,7 +8,6 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.study import StudyDirection
 
 from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import SearchResult, Trial
@@ -16,19 +15,13 @@ from regun.methods import Choice, Range
 
 
 def proposed(
-    space: Space,
-    done: Sequence[Trial],
-    seed: int,
-    *,
-    pareto: bool = False,
-    sampler: Callable[[int], BaseSampler] | None = None,
+    space: Space, done: Sequence[Trial], seed: int, sampler: Callable[[int], BaseSampler] | None = None
 ) -> Values:
     """Return the proposal of a fresh sampler (by default a multivariate Parzen estimator) after these trials."""
     chosen = sampler(seed) if sampler else TPESampler(seed=seed, multivariate=True, n_startup_trials=1)
     kinds = {name: _distribution(axis) for name, axis in space.axes.items()}
-    scores = [[t.forgetting, t.utility] if pareto else [t.score] for t in done]
     with _quiet():
-        return _study(done, scores, kinds, chosen).ask(kinds).params
+        return _study(done, kinds, chosen).ask(kinds).params
 
 
 def importance(tuned: SearchResult) -> dict[str, float]:
@@ -41,22 +34,19 @@ def importance(tuned: SearchResult) -> dict[str, float]:
         return {axes[0]: 1.0}
     kinds = {name: _distribution_of([t.values[name] for t in trials]) for name in axes}
     with _quiet():
-        study = _study(trials, [[t.score] for t in trials], kinds)
+        study = _study(trials, kinds)
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     return {name: float(shares[name]) for name in sorted(shares, key=lambda n: shares[n])}
 
 
 def _study(
-    trials: Sequence[Trial],
-    scores: Sequence[Sequence[float]],
-    kinds: Mapping[str, BaseDistribution],
-    sampler: BaseSampler | None = None,
+    trials: Sequence[Trial], kinds: Mapping[str, BaseDistribution], sampler: BaseSampler | None = None
 ) -> optuna.Study:
     """Return the trials as an Optuna study in memory."""
-    study = optuna.create_study(directions=[StudyDirection.MINIMIZE] * len(scores[0]), sampler=sampler)
-    for trial, values in zip(trials, scores, strict=True):
-        study.add_trial(optuna.create_trial(params=dict(trial.values), distributions=dict(kinds), values=values))
+    study = optuna.create_study(sampler=sampler)
+    for trial in trials:
+        study.add_trial(optuna.create_trial(params=dict(trial.values), distributions=dict(kinds), value=trial.score))
     return study
 
 

@@ -277,6 +277,7 @@ class _Planner:
     def unlearn(self, row: MethodRow, repeat: int, seed: int, forget: str, base: Train) -> Unlearn:
         study = self.study
         method, config = study.resolve(row.text, forget)
+        table = self._table(method, config, seed, forget)
         return self.add(
             Unlearn(
                 id=f"unlearn {row.name}, {forget}, seed {seed}{_run(repeat)}",
@@ -289,8 +290,8 @@ class _Planner:
                 repeat=repeat,
                 base=base,
                 tune=self.tune(row, forget) if study.tuning and method.search.get(study.family) else None,
-                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
-                work=self._method_work(method, config, self.sizes(seed, forget)),
+                table=table,
+                work=self._method_work(method, config, self.sizes(seed, forget), table is not None),
             )
         )
 
@@ -307,7 +308,8 @@ class _Planner:
         retrained = tuple(self.retrain(seed, forget, other) for other in others)
         method, config = study.resolve(row.text, forget)
         trials = Space.of(method, config, study.family, tuple(row.spec.settings)).at_most(tuning.trials)
-        one = self._method_work(method, config, self.sizes(seed, forget))
+        table = self._table(method, config, seed, forget)
+        one = self._method_work(method, config, self.sizes(seed, forget), table is not None)
         return self.add(
             Tune(
                 id=task_id,
@@ -320,7 +322,7 @@ class _Planner:
                 base=base,
                 retrained=retrained,
                 trials=trials,
-                table=self.cross_fit(seed) if method.needs_of(config).uses_out_of_fold else None,
+                table=table,
                 work=Work(trials * one.steps, trials * one.samples) if one else None,
             )
         )
@@ -373,9 +375,15 @@ class _Planner:
         recipe = self.study.recipe_value
         return Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples)
 
-    def _method_work(self, method: Method, config: Any, sizes: Mapping[str, int]) -> Work | None:
-        study = self.study
-        return method.planned(config, sizes["forget"], sizes["retain"], study.budget_value, study.recipe_value)
+    def _table(self, method: Method, config: Any, seed: int, forget: str) -> CrossFit | None:
+        """Add the table of out-of-fold predictions if the method would use it."""
+        sizes = self.sizes(seed, forget)
+        uses = method.uses_table(config, sizes["forget"], sizes["retain"], self.study.recipe_value)
+        return self.cross_fit(seed) if uses else None
+
+    def _method_work(self, method: Method, config: Any, sizes: Mapping[str, int], table: bool) -> Work | None:
+        budget, recipe = self.study.budget_value, self.study.recipe_value
+        return method.planned(config, sizes["forget"], sizes["retain"], budget, recipe, table)
 
 
 def _sizes(labels: Indices, spec: ForgetSpec, reserved: Reserve) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from regun.artifacts.setup import (
     Setup,
+    SplitSettings,
     checked_model,
     default_model,
     default_pipeline,
@@ -24,7 +25,7 @@ from regun.methods import Method, MethodSpec
 from regun.models import ModelSpec
 from regun.plugins import in_folder, is_code
 from regun.settings import bind, check, parse_spec, setting, to_json
-from regun.splits import Reserve, reserve
+from regun.splits import Reserve
 from regun.training.job import Budget
 from regun.training.recipes import Recipe, Updates, read_recipe
 from regun.types import Indices
@@ -166,7 +167,10 @@ class Study:
 
     def reserve(self, labels: Indices, split: int) -> Reserve:
         """Return what is set aside before any training, by the split's seed."""
-        return reserve(labels, split, heldout=self.heldout, val=self.val, stratified=self.stratified)
+        return self.split_settings(split).reserve(labels)
+
+    def split_settings(self, split: int) -> SplitSettings:
+        return SplitSettings(split, self.heldout, self.val, self.stratified)
 
     def split_of(self, seed: int) -> int:
         """Return the split seed that goes with a training seed."""
@@ -188,10 +192,7 @@ class Study:
             model=self.model_spec,
             recipe=self.recipe_value,
             pipeline=self.pipeline_name,
-            split_seed=split,
-            heldout=self.heldout,
-            val=self.val,
-            stratified=self.stratified,
+            split=self.split_settings(split),
         )
 
     def resolve(self, text: str, forget: str, searched: Mapping[str, Any] | None = None) -> tuple[Method, Any]:

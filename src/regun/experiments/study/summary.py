@@ -49,7 +49,7 @@ def summarize(block: Block) -> Summary:
     leading = (block.rankings[gap].leaders or [name for name, _ in order[:1]]) if gap else []
     leaders = tuple(block.row(name) for name in leading)
     noise = block.floors.get(gap) if gap else None
-    beyond = [row.cells[gap] for row in leaders if gap and row.cells[gap].verdicts.get("outside")]
+    beyond = [row.cells[gap] for row in leaders if gap and row.cells[gap].verdicts.get("failed")]
     return Summary(
         gap=gap if measured else None,
         ranked=len(order),
@@ -58,7 +58,7 @@ def summarize(block: Block) -> Summary:
         inside=tuple(
             row
             for row in measured
-            if row.name not in leading and gap and unanimous(row.cells[gap].verdicts) == "inside"
+            if row.name not in leading and gap and unanimous(row.cells[gap].verdicts) == "passed"
         ),
         no_closer_than_base=tuple(row for row in measured if gap and base is not None and row.cells[gap].mean >= base),
         outside_by_part=noise is not None and any(cell.mean <= noise.limit for cell in beyond),
@@ -134,7 +134,7 @@ def _most_visible(block: Block) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for row in (row for row in block.rows if row.kind != "retrain"):
         evaluations = [run.evaluation for run in row.runs if run.evaluation is not None]
-        parts = Counter(e.worst for e in evaluations if e.verdict == "outside" and e.worst is not None)
+        parts = Counter(e.worst for e in evaluations if e.verdict == "failed" and e.worst is not None)
         if parts:
             part = parts.most_common(1)[0][0]
             found[part] = (*found.get(part, ()), row.title)
