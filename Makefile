@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # the run, with a failure
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --max-worker-restart=0
 
-.PHONY: demo test test-avx2 test-all check docs bench clean
+.PHONY: demo test test-avx2 test-all check docs bench mutants clean
 
 demo: $(VENV)/ready
 	$(BIN)/regun demo --store demo/store --out demo
@@ -35,6 +35,11 @@ docs: $(VENV)/ready
 bench: $(VENV)/ready
 	for name in training augment data overlap prepare unlearning audit audit_numbers study store ledger; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# do the tests notice wrong code? hours on one core; a second start goes on where the first was stopped
+mutants: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet mutmut==3.8.1
+	OMP_NUM_THREADS=1 $(BIN)/python research/mutation.py build/mutation
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -98,7 +98,7 @@ def test_mappings_and_output_objects() -> None:
     )
     report = regun.audit(outcome.model, forget=data["forget"], retain=data["retain"], test=data["test"], bootstrap=50)
     assert set(report.numbers) >= {"retain_acc", "forget_acc", "test_acc", "smia_auc"}
-    assert any("retrained" in claim or "reference" in claim for claim in report.claims)
+    assert any("retrained" in claim or "reference" in claim for claim in report.limits)
 
 
 def test_audit_with_retrained_models_gives_gaps_and_a_verdict() -> None:

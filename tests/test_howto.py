@@ -49,13 +49,12 @@ def test_a_howto_can_be_read_in_a_minute(name: str) -> None:
 def test_it_runs_and_prints_what_it_found(howto, name: str, capsys) -> None:
     """How well one training run went is for the reader to see; that the base remembers more holds by far."""
     pytest.importorskip("transformers") if name.startswith("hf") else None
-    results = howto(name).main()
-    assert {"base", "unlearned"} <= results.keys()
-    assert all(0 <= value <= 100 for found in results.values() for value in found.values())
+    outcome, report = howto(name).main()
     printed = capsys.readouterr().out
-    if "retrained" in results:
-        assert results["base"]["smia_auc"] > results["retrained"]["smia_auc"] + 5
-        assert all(f"smia_auc {results[who]['smia_auc']:5.1f}" in printed for who in results)
+    assert str(outcome) in printed
+    assert str(report) in printed
+    assert report.verdict in VERDICTS
+    assert report.before["smia_auc"].value > report.retrain.get("smia_auc", 50) + 5
     if name == "image_model":
         assert "refused: retain and heldout share 50 examples" in printed
 

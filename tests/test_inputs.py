@@ -116,14 +116,14 @@ UNSTABLE = {
 @pytest.mark.parametrize("name", UNSTABLE)
 def test_logits_that_are_random_or_depend_on_the_batch_are_warned_about(name: str) -> None:
     make, word = UNSTABLE[name]
-    for warnings in (unlearn(make()).warnings, audit(make()).flags):
+    for warnings in (unlearn(make()).warnings, audit(make()).warnings):
         assert_names(warnings[0], "model", word)
-    assert_names(audit(mlp(), retrained=[mlp(seed=1), make()]).flags[0], "retrained[1]", word)
+    assert_names(audit(mlp(), retrained=[mlp(seed=1), make()]).warnings[0], "retrained[1]", word)
 
 
 @pytest.mark.parametrize("model", [mlp(), in_place(), nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))])
 def test_stable_logits_are_not_warned_about(model: nn.Module) -> None:
-    assert not any("logits" in warning for warning in (*audit(model).flags, *unlearn(model).warnings))
+    assert not any("logits" in warning for warning in (*audit(model).warnings, *unlearn(model).warnings))
 
 
 # -------------------------------------------------------------------------- a forward pass before the copy: it works

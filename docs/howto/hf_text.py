@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import regun
+from regun.auditing import Evaluation
 
 TOPICS, WORDS, EPOCHS, FORGET = 4, 400, 12, 60
 
@@ -67,7 +68,7 @@ def trained(texts: Dataset, seed: int, folder: str) -> torch.nn.Module:
     return trainer.model
 
 
-def main() -> dict[str, dict[str, float]]:
+def main() -> tuple[regun.Outcome, Evaluation]:
     texts = Texts(600, seed=1)
     parts = {"forget": Subset(texts, range(FORGET)), "retain": Subset(texts, range(FORGET, 600))}
     parts |= {"heldout": Texts(300, seed=2), "test": Texts(300, seed=3)}
@@ -77,20 +78,15 @@ def main() -> dict[str, dict[str, float]]:
         base, retrained = trained(texts, 0, folder), trained(parts["retain"], 1, folder)
         recipe = {"epochs": EPOCHS, "batch_size": 32, "optimizer": "adamw", "lr": 1e-3, "schedule": "cosine"}
         outcome = regun.unlearn(base, **sets, rebuild=untrained, recipe=recipe)
-        found = {
-            name: regun.audit(model, before=base, forget=sets["forget"], retain=sets["retain"], test=test)
-            for name, model in (("base", base), ("unlearned", outcome.model), ("retrained", retrained))
-        }
+        print(outcome, end="\n\n")
+        report = regun.audit(outcome.model, before=base, retrained=retrained, **sets, test=test)
+        print(report)
         outcome.model.save_pretrained(folder)
-        card = regun.model_card(outcome, found["unlearned"], name="Topics of texts", library_name="transformers")
+        card = regun.model_card(outcome, report, name="Topics of texts", library_name="transformers")
         Path(folder, "README.md").write_text(card, encoding="utf-8")
         again = BertForSequenceClassification.from_pretrained(folder)
         assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())
-    results = {}
-    for name, audit in found.items():
-        results[name] = {what: audit.numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
-        print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
-    return results
+    return outcome, report
 
 
 if __name__ == "__main__":

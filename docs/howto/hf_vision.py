@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import regun
+from regun.auditing import Evaluation
 
 Images = tuple[dict[str, Tensor], Tensor]
 EPOCHS = 25
@@ -48,27 +49,22 @@ def trained(data: Images, seed: int, folder: str) -> nn.Module:
     return trainer.model
 
 
-def main() -> dict[str, dict[str, float]]:
+def main() -> tuple[regun.Outcome, Evaluation]:
     data = images()
     known = {name: data[name] for name in ("forget", "retain", "heldout")}
     recipe = {"epochs": EPOCHS, "batch_size": 64, "optimizer": "adamw", "lr": 2e-3, "schedule": "cosine"}
     with tempfile.TemporaryDirectory() as folder:
         base = trained(data["train"], 0, folder)
         outcome = regun.unlearn(base, **known, rebuild=untrained, recipe=recipe)
-        found = {
-            name: regun.audit(model, before=base, **known, test=data["test"])
-            for name, model in (("base", base), ("unlearned", outcome.model))
-        }
+        print(outcome, end="\n\n")
+        report = regun.audit(outcome.model, before=base, **known, test=data["test"])
+        print(report)
         outcome.model.save_pretrained(folder)
-        card = regun.model_card(outcome, found["unlearned"], name="Noisy digits", library_name="transformers")
+        card = regun.model_card(outcome, report, name="Noisy digits", library_name="transformers")
         Path(folder, "README.md").write_text(card, encoding="utf-8")
         again = ViTForImageClassification.from_pretrained(folder)
         assert all(torch.equal(again.state_dict()[name], value) for name, value in outcome.model.state_dict().items())
-    results = {}
-    for name, evidence in found.items():
-        results[name] = {what: evidence.numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
-        print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
-    return results
+    return outcome, report
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import regun
+from regun.auditing import Evaluation
 from regun.errors import DataError
 
 
@@ -61,7 +62,7 @@ def train(model: nn.Module, data: Dataset) -> nn.Module:
     return model
 
 
-def main() -> dict[str, dict[str, float]]:
+def main() -> tuple[regun.Outcome, Evaluation]:
     data = Digits(normalise)
     cuts = {"forget": (0, 60), "retain": (60, 700), "heldout": (700, 1000), "test": (1000, 1797)}
     sets = {name: Subset(data, range(a, b)) for name, (a, b) in cuts.items()}
@@ -73,12 +74,10 @@ def main() -> dict[str, dict[str, float]]:
         print(f"refused: {refusal}")
     recipe = {"epochs": 12, "batch_size": 64, "lr": 0.05}
     outcome = regun.unlearn(base, **known, recipe=recipe, rebuild=new_model)
-    results = {}
-    for name, model in (("base", base), ("unlearned", outcome.model)):
-        numbers = regun.audit(model, **known, test=sets["test"]).numbers
-        results[name] = {what: numbers[what].value for what in ("forget_acc", "test_acc", "smia_auc")}
-        print(f"{name:10}" + "".join(f"  {what} {value:5.1f}" for what, value in results[name].items()))
-    return results
+    print(outcome, end="\n\n")
+    report = regun.audit(outcome.model, before=base, **known, test=sets["test"])
+    print(report)
+    return outcome, report
 
 
 if __name__ == "__main__":

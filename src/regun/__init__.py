@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regun import experiments as experiments
     from regun import methods as methods
     from regun import models as models
+    from regun import parallel as parallel
     from regun import settings as settings
     from regun import training as training
     from regun.api import audit, relearn, unlearn
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from regun.experiments.search import tune
     from regun.experiments.study import run_study
     from regun.forget_spec import ForgetSpec
+    from regun.own_loop import steps
     from regun.prepared import Prepared
     from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
@@ -36,6 +38,7 @@ _MODULE_OF = {
     "unlearn": "api",
     "audit": "api",
     "relearn": "api",
+    "steps": "own_loop",
     "prepare": "crossfit",
     "Prepared": "prepared",
     "tune": "experiments.search",
@@ -67,6 +70,7 @@ _PACKAGES = {
     "experiments": "experiments.study",
     "methods": "methods",
     "models": "models",
+    "parallel": "parallel",
     "settings": "settings",
     "training": "training.fit",
 }
@@ -93,6 +97,7 @@ __all__ = [
     "relearn",
     "reserve",
     "run_study",
+    "steps",
     "tune",
     "unlearn",
 ]

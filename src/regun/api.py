@@ -16,6 +16,7 @@ from regun.data.sources import Source
 from regun.data.views import Joined
 from regun.errors import RegunError
 from regun.guards import lost_in_precision
+from regun.hashing import digest
 from regun.inputs import (
     CheckedInputs,
     call_rebuild,
@@ -28,6 +29,7 @@ from regun.inputs import (
     wrap_model,
 )
 from regun.methods import MethodSpec, Teacher, as_teacher
+from regun.parallel import current, is_writer, joined
 from regun.predict import predict_each
 from regun.prepared import Prepared
 from regun.progress import ProgressLine
@@ -43,6 +45,7 @@ from regun.unlearning import Outcome, log_warnings, not_finite, unlearn_job
 NOTHING: Indices = np.zeros(0, dtype=np.int64)
 
 
+@joined()
 def unlearn(
     model: nn.Module,
     *,
@@ -157,7 +160,7 @@ def ready_job(
     log_warnings(warnings)
     joined = Joined(tuple(checked.sets.values()))
     parts = {name: joined.indices(number) for number, name in enumerate(checked.sets)}
-    line = ProgressLine(chosen.title) if run.progress else None
+    line = ProgressLine(chosen.title) if run.progress and is_writer() else None
     read = inputs.logits if inputs is not None else None
 
     def on_epoch(epoch: Epoch, current: nn.Module) -> None:
@@ -185,7 +188,18 @@ def ready_job(
         recipe=trained_by,
         out_of_fold=_out_of_fold(prepared, checked, inputs) if prepared is not None else None,
     )
+    _check_processes(job, spec.text if spec.function is None else spec.name)
     return ReadyJob(model, job, spec, config, warnings, line)
+
+
+def _check_processes(job: Job, method: str) -> None:
+    """Give all processes that share a run the weights of the first; raise if their data, method or seed differ."""
+    processes = current()
+    if processes is not None:
+        sizes = {name: len(getattr(job.splits, name)) for name in ("forget", "retain", "heldout", "val")}
+        labels = digest(job.examples.labels_at(job.indices("forget")))
+        processes.check_same("data, method or seed", [sizes, labels, method, job.seed])
+        processes.share_weights(job.model)
 
 
 def _out_of_fold(prepared: Prepared, checked: CheckedInputs, inputs: InputOptions | None) -> Tensor:
@@ -217,6 +231,7 @@ def _check_table(prepared: Prepared, checked: CheckedInputs) -> None:
         )
 
 
+@joined()
 def audit(
     model: nn.Module,
     *,
@@ -291,9 +306,10 @@ def audit(
         bootstrap=int(bootstrap),
         seed=int(seed),
     )
-    return replace(evaluation, flags=(*checked.warnings, *evaluation.flags))
+    return replace(evaluation, warnings=(*checked.warnings, *evaluation.warnings))
 
 
+@joined()
 def relearn(
     model: nn.Module,
     *,

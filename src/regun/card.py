@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from regun.auditing import VERDICTS, Evaluation, describe
-from regun.render.audit_text import value_before
+from regun.auditing import Evaluation, describe
+from regun.auditing.text import tests, value_before
 from regun.render.numbers import duration, fixed, interval, many
 from regun.render.tables import markdown_table, one_line
 from regun.unlearning import Outcome
@@ -29,20 +29,19 @@ def model_card(
     """
     library = f"library_name: {one_line(library_name)}\n" if library_name else ""
     values = {key: value_before(evaluation, key) for key in evaluation.numbers} if before is None else before.values()
-    verdict = VERDICTS[evaluation.verdict] if evaluation.verdict is not None else None
     parts = [
         f"---\n{library}tags:\n- machine-unlearning\n- regun\n---",
         f"# {one_line(name)}: unlearned" if name else "# An unlearned model",
         "## What was forgotten",
         _forgotten(outcome, evaluation),
         "## Results",
-        _list([finding.text for finding in evaluation.findings]),
-        f"The distance to a retrained model is {verdict.phrase}: {verdict.meaning}." if verdict else "",
+        f"**{(evaluation.verdict or 'none').capitalize()}.** {one_line(evaluation.summary)}",
+        _list(tests(evaluation)),
         _table(evaluation, {key: value for key, value in values.items() if value is not None}),
-        "## What this shows and what it does not",
-        _list(evaluation.claims),
+        "## Limits" if evaluation.limits else "",
+        _list(evaluation.limits),
     ]
-    remarks = [*outcome.warnings, *evaluation.flags]
+    remarks = [*outcome.warnings, *evaluation.warnings]
     if remarks:
         parts += ["## Warnings", _list(remarks)]
     return "\n\n".join(part for part in parts if part) + "\n"

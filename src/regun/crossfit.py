@@ -10,7 +10,7 @@ quarter of the epochs. See METHODS in the documentation for why short models are
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,13 +31,14 @@ from regun.data.examples import Examples, Indices
 from regun.data.overlap import in_memory
 from regun.data.plain import check_no_augmentation
 from regun.data.sources import Source, as_examples, loaded_dataset
+from regun.devices import as_device
 from regun.errors import DataError, DivergedError, RegunError
 from regun.folds import assign_folds, canonical_order, merge_groups
 from regun.hashing import code_digest, digest
-from regun.inputs import as_device
 from regun.methods import as_teacher
 from regun.models.adapters import wrap
 from regun.models.forward import logits_of
+from regun.parallel import Processes, alone, current, is_writer, joined
 from regun.plugins import user_code
 from regun.predict import predict
 from regun.prepared import FORMAT, SETS, Keys, Prepared, keys_digest, record_keys
@@ -56,6 +57,7 @@ MANY = 2**20
 """No model has more classes."""
 
 
+@joined()
 def prepare(
     train: TrainFunction | None,
     data: Source,
@@ -88,6 +90,7 @@ def prepare(
     each record its user: all rows of one user are in one fold, and so are equal records. With `path` the table is
     written there, finished folds are kept in `path.parts` until then, and a killed run goes on with the others;
     processes that run the same call at once share the folds. A table that the same call has written is read instead.
+    Under `torchrun` each process trains some of the folds; your `train` must not use the process group itself.
 
     >>> prepared = regun.prepare(train, dataset, test=test_set, path="prepared.safetensors")  # doctest: +SKIP
     """
@@ -102,7 +105,7 @@ def prepare(
         repeats=repeats,
         seed=int(seed),
         options=options,
-        line=ProgressLine("prepare") if progress else None,
+        line=ProgressLine("prepare") if progress and is_writer() else None,
     )
     for name, value, low in (("folds", folds, 2), ("repeats", repeats, 1), ("top", top or 1, 1)):
         if value < low:
@@ -116,15 +119,19 @@ def prepare(
     keyed_by = {name: "ids" if name in keyed else "content" for name in run.sets}
     if path is None:
         return run.table(keys, units, None, keyed_by, top)
+    processes = current()
+    if processes is not None:
+        processes.wait()  # all have checked their arguments, `path` among them
     parts = _Parts(Path(path), run.call_digest(keys, units, top))
-    try:
-        table = run.table(keys, units, parts, keyed_by, top)
-    except _FinishedError as fault:
-        return fault.table
-    table = replace(table, about={**table.about, "call": parts.call})
-    table.save(path)
-    parts.remove()
-    return table
+    with alone():  # folds are shared through files
+        try:
+            table = run.table(keys, units, parts, keyed_by, top)
+        except _FinishedError as fault:
+            return fault.table
+        table = replace(table, about={**table.about, "call": parts.call})
+        table.save(path)
+        parts.remove()
+        return table
 
 
 def _check_training(
@@ -257,6 +264,9 @@ class _CrossFit:
         cost: Cost,
     ) -> list[tuple[Rows, str]]:
         """Return what every fold gave; folds that another process works on are left to it, then waited for."""
+        processes = current()
+        if processes is not None:
+            return self._shared_folds(keys, place, seed, processes, cost)
         found: dict[int, tuple[Rows, str]] = {}
         for wait in (False, True):
             for fold in (fold for fold in range(self.folds) if fold not in found):
@@ -264,6 +274,34 @@ class _CrossFit:
                 if done is not None:
                     found[fold] = done
         return [found[fold] for fold in range(self.folds)]
+
+    def _shared_folds(
+        self,
+        keys: Mapping[str, Keys],
+        place: Mapping[str, npt.NDArray[np.int32]],
+        seed: int,
+        processes: Processes,
+        cost: Cost,
+    ) -> list[tuple[Rows, str]]:
+        """Return what every fold gave, of which each process trains some, one after the other and alone."""
+
+        def own() -> Iterator[dict[str, torch.Tensor]]:
+            for fold in range(processes.rank, self.folds, processes.world):
+                spent = Cost()
+                with alone():
+                    done = self._fold(keys, place, seed, fold, "", None, spent, wait=True)
+                assert done is not None
+                tensors = {f"rows {key}": torch.from_numpy(rows) for key, rows in done[0].items()}
+                numbers = [spent.steps, spent.forward, spent.backward, spent.seconds]
+                yield {**tensors, "cost": torch.tensor(numbers, dtype=torch.float64), "trained": _as_tensor(done[1])}
+
+        results: list[tuple[Rows, str]] = []
+        for tensors in processes.in_turn(own(), self.folds):
+            steps, forward, backward, seconds = cast("list[float]", tensors["cost"].tolist())
+            cost.add(steps=int(steps), forward=int(forward), backward=int(backward), seconds=seconds)
+            rows = {key: tensors[f"rows {key}"].numpy() for key in keys}
+            results.append((rows, tensors["trained"].numpy().tobytes().decode()))
+        return results
 
     def _fold(
         self,
@@ -333,6 +371,10 @@ class _CrossFit:
             classes = int(torch.as_tensor(answers).shape[-1])
         adapted = as_teacher(model, classes)
         return adapted.eval()
+
+
+def _as_tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def _source(function: Any, name: str) -> str:

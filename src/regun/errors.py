@@ -32,6 +32,10 @@ class StoreError(RegunError):
     """A store that cannot be written, or an artifact that is missing or corrupt."""
 
 
+class ProcessError(RegunError):
+    """Another process of the same run has ended or cannot be reached."""
+
+
 class DivergedError(RegunError):
     """Training met a loss or a gradient that is not finite."""
 
@@ -50,3 +54,15 @@ def unknown(what: str, got: str, allowed: Iterable[str]) -> str:
     near = difflib.get_close_matches(got.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     hint = next((f" Did you mean {n!r}?" for n in names if near and n.lower() == near[0]), "")
     return f"unknown {what} {got!r}.{hint} Known: {', '.join(names)}."
+
+
+def not_installed(what: str, package: str, extra: str) -> str:
+    """Return the sentence for an optional package that is missing.
+
+    >>> not_installed("a data frame", "pandas", "frames")
+    'a data frame needs the package pandas, which is not installed: pip install pandas (regun\'s extra frames).'
+    """
+    return (
+        f"{what} needs the package {package}, which is not installed: pip install {package.lower()} (regun's extra "
+        f"{extra})."
+    )

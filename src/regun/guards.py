@@ -64,8 +64,8 @@ class Guard:
         if trains and steps < FEW_STEPS and method.needs_of(config).retain:
             warnings.append(
                 f"{method.title} ran {steps} step{'' if steps == 1 else 's'}: too few for the retain examples to "
-                f"repair the damage of forgetting. Use at least {FEW_STEPS} (epochs, regun.Budget(steps=300) or "
-                f"--budget steps=300), or method='auto'."
+                f"repair the damage of forgetting. Use at least {FEW_STEPS} (more epochs, or a longer budget=), or "
+                f"the method auto."
             )
         return tuple(warnings)
 

@@ -14,6 +14,7 @@ from regun.data.examples import Batch, Examples, named, to_device
 from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
+from regun.devices import as_device
 from regun.errors import LabelError, RegunError
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
@@ -123,19 +124,6 @@ def restore_dtype(made: nn.Module, model: nn.Module) -> nn.Module:
     twin = copied(uncompiled(model)).to(device_of(plain))
     twin.load_state_dict(plain.state_dict())
     return twin.eval()
-
-
-def as_device(device: torch.device | str) -> torch.device:
-    """Return the device after writing a number to it and reading it back."""
-    try:
-        usable = torch.device(device)
-        torch.empty(1, device=usable).tolist()  # `meta` has tensors, but they hold nothing
-    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
-        reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
-        raise RegunError(
-            f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use cpu, or leave it out."
-        ) from None
-    return usable
 
 
 def check_finite_weights(model: nn.Module) -> None:
@@ -256,7 +244,7 @@ def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list
             f"{name} returns different logits each time for the same examples, also in eval mode: every number of an "
             f"audit is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
         ]
-    if not torch.allclose(logits[list(ends)], repeated, rtol=RTOL, atol=ATOL, equal_nan=True):
+    if not torch.allclose(torch.stack([logits[row] for row in ends]), repeated, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns different logits for an example if the rest of its batch changes, also in eval mode: "
             f"numbers of an audit then depend on the order of the data. Normalize by running statistics, not by the "
@@ -310,17 +298,17 @@ def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: boo
     `uses_model`: the method starts from the trained weights; `uses_heldout`: it trains on held-out examples.
     """
     sets = checked.sets
-    warnings = [_low_accuracy(checked.model, sets["retain"], checked.device)] if uses_model and "retain" in sets else []
+    warnings = [_low_accuracy(checked.model, sets["retain"])] if uses_model and "retain" in sets else []
     if uses_heldout and "heldout" in sets:
         warnings.append(_missing_classes(sets["heldout"], sets["forget"]))
     return [warning for warning in warnings if warning]
 
 
-def _low_accuracy(model: nn.Module, retain: Examples, device: torch.device) -> str:
+def _low_accuracy(model: nn.Module, retain: Examples) -> str:
     """Return a warning if the model is no better on retain examples than one that always predicts the same class."""
     rows = np.unique(np.linspace(0, len(retain) - 1, ACCURACY_ON).astype(np.int64))
     with counting(None):
-        predicted = eval_logits(model, retain, rows, device).argmax(1).numpy()
+        predicted = eval_logits(model, retain, rows, device_of(model)).argmax(1).numpy()
     labels = retain.labels_at(rows)
     accuracy, majority = float((predicted == labels).mean()), float(np.bincount(labels).max() / len(labels))
     if len(rows) < 20 or accuracy > majority + 3 * (majority * (1 - majority) / len(rows)) ** 0.5:

@@ -183,7 +183,7 @@ def trusted_name(name: str, digest: str | None, trusted: Iterable[str], option: 
         )
     raise RegunError(
         f"the store names {name}, which is code; code that a store names is run only if you name it too. Read {place}, "
-        f"and if you trust it, add {option} {name}"
+        f"and if you trust it, add {option} {name} (in Python: regun.Store(..., trusted=[...]) with that name)."
     )
 
 

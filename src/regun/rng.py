@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -49,13 +49,26 @@ def own_torch_rng(seed: int, device: torch.device | None = None) -> Generator[No
 
     `torch.manual_seed` would also queue a seeding of every accelerator, with a stack trace each, on every call.
     """
-    cuda = device if device is not None and device.type == "cuda" else None
-    with torch.random.fork_rng(devices=[] if cuda is None else [cuda]):
+    with torch.random.fork_rng(devices=[]), _own_device_rng(seed, device):
         torch.default_generator.manual_seed(seed)
-        if cuda is not None:
-            with torch.cuda.device(cuda):
-                torch.cuda.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _own_device_rng(seed: int, device: torch.device | None) -> Generator[None]:
+    """Seed the generator of an accelerator inside the block only."""
+    if device is None or device.type in ("cpu", "meta"):
+        yield
+        return
+    module = torch.get_device_module(device)
+    place = () if device.type == "mps" else (device,)  # MPS has one device, which its functions do not take
+    before = module.get_rng_state(*place)
+    with module.device(device) if hasattr(module, "device") else nullcontext():
+        module.manual_seed(seed)
+    try:
+        yield
+    finally:
+        module.set_rng_state(before, *place)
 
 
 @contextmanager

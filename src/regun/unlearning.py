@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,9 @@ from regun.errors import RegunError, unknown
 from regun.guards import Guard
 from regun.inputs import unwrap
 from regun.methods import Method
+from regun.parallel import is_writer
+from regun.render.numbers import duration, many, settings_text
+from regun.render.tables import folded
 from regun.settings import shown
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted
@@ -116,9 +120,19 @@ class Price:
         return f"{cost}, so retraining would have been the better choice (method='retrain' with recipe= or train=)."
 
 
-@dataclass(frozen=True)
+DONE = {
+    "retrained": "retrained from scratch, without the forgotten records",
+    "distilled": "updated, with a teacher that never saw the forgotten records",
+    "cross-fitted": "updated, with the prepared table",
+    "base": "returned unchanged: nothing was forgotten",
+    None: "updated",
+}
+"""What was done, by the branch of a run."""
+
+
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """An unlearned model, how it was made, and what that cost.
+    """An unlearned model, how it was made, and what that cost. `print(outcome)` shows it.
 
     >>> outcome = regun.unlearn(model, forget=forget, retain=retain)  # doctest: +SKIP
     >>> outcome.model, outcome.cost.seconds, outcome.warnings  # doctest: +SKIP
@@ -148,6 +162,44 @@ class Outcome:
         """What the run cost, next to a retraining."""
         facts: dict[str, Any] = self.notes.get("price", {"retraining": None})
         return Price(self.cost.backward, self.cost.seconds, retrained=self.from_scratch, **facts)
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.method!r}, {self._done()!r}; print it for cost and warnings)"
+
+    def __str__(self) -> str:
+        rows = [f"{name:10}{text}" for name, text in self._facts().items() if text]
+        facts = [folded(row, "  ", " " * 12) for row in rows]
+        warnings = [folded(one, "  - ", "    ") for one in self.warnings]
+        return "\n".join([f"{self.method}: {self._done()}", *facts, *(["Warnings:", *warnings] if warnings else [])])
+
+    def _repr_html_(self) -> str:
+        cell = 'style="padding:.15em .7em;text-align:left;vertical-align:top"'
+        facts = {name: text for name, text in self._facts().items() if text}
+        rows = [*facts.items(), *(("warning", one) for one in self.warnings)]
+        body = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(text)}</td></tr>" for name, text in rows)
+        title = f"<p><b>{escape(self.method)}</b>: {escape(self._done())}</p>"
+        return f'<div style="max-width:60em;overflow-wrap:anywhere">{title}<table>{body}</table></div>'
+
+    def _done(self) -> str:
+        if self.diverged is not None:
+            return f"DIVERGED, the model cannot be used: {self.diverged}"
+        return DONE["retrained" if self.from_scratch else self.price.branch]
+
+    def _facts(self) -> dict[str, str]:
+        """Return why, cost, accuracy, settings and advice, as far as they are known."""
+        price, cost = self.price, self.cost
+        spent = f"{cost.backward:,} samples in {many(cost.steps, 'step')}, {duration(cost.seconds)}"
+        if price.share is not None:
+            a = "an estimated" if price.estimated else "a"
+            time = f", about {duration(price.seconds / price.share)}" if price.share and not self.from_scratch else ""
+            spent += f": {price.share:.0%} of {a} retraining ({price.retraining or 0:,} samples{time})"
+        return {
+            "why": price.reason or "",
+            "cost": spent,
+            "accuracy": str(self.notes.get("accuracy", "")),
+            "settings": settings_text(self.config),
+            "advice": price.advice or "",
+        }
 
 
 def unlearn_job(
@@ -203,8 +255,8 @@ def unlearn_job(
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log each warning."""
-    for warning in warnings:
+    """Log each warning; of several processes that share a run, the first does."""
+    for warning in warnings if is_writer() else ():
         LOG.warning(warning)
 
 

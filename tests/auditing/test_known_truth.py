@@ -81,9 +81,9 @@ def test_over_forgetting_is_flagged_and_its_advantage_is_as_large():
     phi = shifts(rng)
     memorised = evaluate(model(phi), attacks=["smia"], bootstrap=300)
     over = evaluate(model({**phi, "forget": phi["forget"] - 2 * MU}), attacks=["smia"], bootstrap=300)
-    assert memorised.flags == ()
+    assert memorised.warnings == ()
     assert over.attacks["smia"].over_forgetting
-    assert "over-forgetting: smia against test has an AUC of" in over.flags[0]
+    assert "over-forgetting: smia against test has an AUC of" in over.warnings[0]
     assert over.numbers["smia_auc"].value == pytest.approx(100 - memorised.numbers["smia_auc"].value, abs=3)
     assert over.numbers["smia_advantage"].value == pytest.approx(memorised.numbers["smia_advantage"].value, abs=5)
     assert over.numbers["smia_bacc"].value == pytest.approx(50, abs=3)  # keeps the attack's direction
@@ -95,7 +95,7 @@ def test_with_retrain_over_forgetting_means_below_retrain_not_below_50():
     hard = {**phi, "forget": phi["forget"] - 1.5}  # these examples are hard: a retrained model scores them low as well
     harder = {**phi, "forget": phi["forget"] - 3.0}
     again = {name: values + rng.normal(0, 0.1, len(values)) for name, values in hard.items()}
-    assert evaluate(model(hard), attacks=["smia"], bootstrap=200).flags
-    assert not evaluate(model(hard), model(again), attacks=["smia"], bootstrap=200).flags
-    assert "below Retrain's" in evaluate(model(harder), model(again), attacks=["smia"], bootstrap=200).flags[0]
-    assert "below Retrain's" in evaluate(model(harder), model(again), attacks=["smia"], bootstrap=0).flags[0]
+    assert evaluate(model(hard), attacks=["smia"], bootstrap=200).warnings
+    assert not evaluate(model(hard), model(again), attacks=["smia"], bootstrap=200).warnings
+    assert "below Retrain's" in evaluate(model(harder), model(again), attacks=["smia"], bootstrap=200).warnings[0]
+    assert "below Retrain's" in evaluate(model(harder), model(again), attacks=["smia"], bootstrap=0).warnings[0]

@@ -29,6 +29,7 @@ from regun.auditing import (
 )
 from regun.auditing.metrics import BUILT_IN, accuracy, divergence, resolve_metric
 from regun.errors import AuditError, RegunError
+from regun.experiments.study.parse import parse_study
 
 K = 4
 SIZES = {"retain": 60, "forget": 40, "test": 80, "val": 50}
@@ -399,3 +400,26 @@ def test_every_built_in_number_has_its_words() -> None:
         assert metric.name == name
         assert all((metric.label, metric.unit, metric.meaning, metric.good)), name
     assert all(attack.meaning for attack in ATTACKS.values())
+
+
+def test_numbers_of_an_own_attack_may_be_named_as_metrics(mine: str) -> None:
+    """The column appears by itself; naming it changes nothing."""
+    attacks = ["smia", f"{mine}:margin"]
+    named = evaluate(TARGET, attacks=attacks, metrics=["margin_auc", "smia_auc", "margin_tpr1_val"], bootstrap=30)
+    assert named.numbers == evaluate(TARGET, attacks=attacks, bootstrap=30).numbers
+    with error(AuditError, "'margin_auc'", "file.py:function"):
+        evaluate(TARGET, attacks=["smia"], metrics=["margin_auc"], bootstrap=0)
+    judged = judged_by(attacks, ["margin_auc"], 0, True)
+    assert judged["metrics"] == judged_by(attacks, [], 0, True)["metrics"]
+
+
+def test_a_study_may_name_numbers_of_its_own_attack(mine: str) -> None:
+    def columns(*metrics: str) -> list[str]:
+        named = ", ".join(map(repr, metrics))
+        text = f'name = "own"\nattacks = ["{mine}:margin"]\nmetrics = [{named}]\nmethods = ["finetune"]\n'
+        study = parse_study(text, "own.toml", Path(mine).parent)
+        assert study.audit_metrics == ()
+        return study.columns(["smia_auc", "margin_auc", "margin_tpr1", "margin_auc_val"])
+
+    assert columns() == columns("margin_auc") == ["margin_auc"]
+    assert columns("margin_tpr1") == ["margin_tpr1", "margin_auc"]

@@ -316,5 +316,5 @@ def test_a_damaged_cache_says_what_to_delete(folder: Path, file: str) -> None:
 
 def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with error(DataError, "Pillow", "'regun[images]'"):
+    with error(DataError, "Pillow", "images"):
         decode_folder(folder)

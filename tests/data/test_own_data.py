@@ -351,7 +351,7 @@ def test_a_data_set_settles_the_pipeline_before_the_model_does() -> None:
         ("digits", {"download": True}, "data.download True digits cifar10 cifar100"),
         ("cifar10", {"root": "/x", "image_size": 8}, "data.image_size 8 cifar10 tiny-imagenet folder"),
         ("folder", {"root": "/x", "download": True}, "data.download True folder"),
-        ("folder", {}, "folder root=FOLDER --data-dir"),
+        ("folder", {}, "folder root=FOLDER data_dir REGUN_DATA"),
     ],
 )
 def test_settings_are_refused_where_they_would_be_ignored(name: str, values: dict, names: str) -> None:

@@ -147,17 +147,17 @@ def test_the_project_may_hold_the_current_model(out: Path) -> None:
 @pytest.mark.parametrize("first", [NO_IDS, {}])
 def test_positions_and_given_ids_do_not_follow_each_other(tmp_path: Path, first: dict) -> None:
     forget(tmp_path, [0, 1] if first else ids()[:2], **first)
-    with error(RegunError, "positions", "given", "--out"):
+    with error(RegunError, "positions", "given", "out"):
         forget(tmp_path, ids()[5:7] if first else [5, 6], **({} if first else NO_IDS))
 
 
 def test_renamed_ids_and_shifted_positions_are_refused(original: Path, tmp_path: Path) -> None:
     renamed = [f"user-{n}" for n in range(SIZES["train"])]
-    with error(RegunError, "ids", "--out"):
+    with error(RegunError, "ids", "out"):
         forget(original, renamed[5:7], ids=renamed)
     x, y = data()["train"]
     forget(tmp_path, [0], **NO_IDS)
-    with error(RegunError, "ids", "--out"):
+    with error(RegunError, "ids", "out"):
         forget(tmp_path, [5], train=(x[1:], y[1:]), **NO_IDS)
 
 
@@ -401,7 +401,7 @@ def test_what_would_fail_is_refused_before_anything_is_written(
 
 
 def test_unknown_ids_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with error(DataError, 2, 3, "'ghost'", "'train-99999'", "--ignore-unknown"):
+    with error(DataError, 2, 3, "'ghost'", "'train-99999'", "ignore_unknown"):
         forget(tmp_path / "out", ["ghost", ids()[0], "train-99999"])
     assert not (tmp_path / "out").exists()
     done = forget(tmp_path / "out", ["ghost", ids()[0]], replace(LENIENT, ignore_unknown=True))

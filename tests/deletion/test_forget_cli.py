@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import unread
-from small_project import EASY, QUICK, forge, ids, project, receipt_of, receipt_path
+from small_project import EASY, ERASE, QUICK, data, forge, ids, project, receipt_of, receipt_path
 
 from expect import assert_names
 from regun.artifacts import Store
@@ -132,6 +132,49 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(request_file: Path, tmp_pat
     code, out, _ = run(*forget(request_file, tmp_path / "out", "--dry-run"))
     assert code == 2, "what the run would refuse, the dry run refuses"
     assert_names(out, "'ghost'")
+
+
+FORECASTS = {
+    "retrain": (True, 20 * 148, 0),
+    "auto": (True, None, 0),
+    "auto,from_scratch=never": (False, None, 2 * 5 * 148),
+    "finetune,epochs=3,batch_size=16": (False, 3 * 148, 2 * 5 * 148),
+    ERASE: (False, "unknown", 2 * 5 * 148),
+}
+
+
+@pytest.mark.parametrize(("method", "expected"), FORECASTS.items())
+def test_a_dry_run_says_the_main_thing_first(
+    request_file: Path, tmp_path: Path, run, method: str, expected: tuple
+) -> None:
+    """From scratch or update, samples and time, what is judged and with which power; in this order."""
+    from_scratch, samples, judging = expected
+    how = forget(request_file, tmp_path / "out", "--dry-run", "--method", method)
+    code, out, errors = run(*how, "--json")
+    assert code == 0, errors
+    forecast = json.loads(out)["forecast"]
+    [stated] = forecast["runs"]
+    assert (stated["from_scratch"], forecast["judging_samples"]) == (from_scratch, judging)
+    assert stated["samples"] == (None if samples == "unknown" else samples or stated["samples"])
+    assert forecast["samples_per_second"] > 0
+    power = forecast["power"]
+    assert (power["forgotten"], power["unseen"]) == (12, 60)
+    model, (x, y) = project().model, data()["test"]
+    before, unseen = (
+        torch.log_softmax(model(a), 1)[range(len(b)), b]
+        for a, b in ((data()["train"][0][:12], data()["train"][1][:12]), (x, y))
+    )
+    auc = (before[:, None] > unseen[None]).double().mean().item() * 100
+    assert power["against"] in ("val", "test")
+    if power["against"] == "test":
+        assert power["before"]["value"] == pytest.approx(auc)
+    assert power["smallest"] == pytest.approx(50 + 280 * (73 / (12 * 12 * 60)) ** 0.5)
+    first, *rest = run(*how)[1].splitlines()
+    assert_names(first, *(["scratch"] if from_scratch else ["update"]), 12)
+    assert samples in (None, "unknown") or f"{samples:,}" in first
+    assert_names("\n".join(rest), "forgotten", "val_drop<7.7")
+    assert from_scratch or any(line.startswith("power") for line in rest)
+    assert not (tmp_path / "out").exists()
 
 
 def test_accepted_is_0_rejected_is_1_wrong_is_2_inconclusive_is_4(request_file: Path, tmp_path: Path, run) -> None:

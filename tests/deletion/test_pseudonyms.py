@@ -159,17 +159,17 @@ def test_salted_ids_appear_nowhere_and_the_salt_is_needed(tmp_path: Path) -> Non
     assert SALT.of(["copy-of-ann"])[0] in " ".join(done.receipt["method"]["attempts"][0]["warnings"])
     assert regun.forget(project(**twice), request, tmp_path, options).plan.empty
     for other in (Pseudonyms(), Pseudonyms(b"another salt altogether")):
-        with error(RegunError, "--salt"):
+        with error(RegunError, "pseudonyms"):
             regun.forget(project(**twice), regun.DeletionRequest.of(secret[30:40]), tmp_path, Options(pseudonyms=other))
 
 
 def test_the_salt_of_a_rejected_request_counts_too(tmp_path: Path) -> None:
     salted = Options(accept="smia_auc<0", bootstrap=20, pseudonyms=SALT)
     assert not forget(tmp_path, ids()[:3], salted).accepted
-    with error(RegunError, "--salt"):
+    with error(RegunError, "pseudonyms"):
         forget(tmp_path, ids()[:3])
 
 
 def test_ids_in_the_clear_cannot_get_a_salt_later(original: Path) -> None:
-    with error(RegunError, "--salt"):
+    with error(RegunError, "pseudonyms"):
         forget(original, ids()[60:65], Options(pseudonyms=SALT))

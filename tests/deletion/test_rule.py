@@ -93,6 +93,8 @@ def test_what_the_model_before_met_too_is_no_evidence(text: str) -> None:
     assert found.result == "inconclusive"
     (alone,) = read_rule(text).judge({"all": same})
     assert alone.result == "inconclusive"
+    assert alone.why
+    assert alone.meaning
 
 
 @pytest.mark.parametrize(

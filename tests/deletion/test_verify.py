@@ -94,7 +94,7 @@ def test_a_ledger_that_was_cut_is_found(out: Path) -> None:
     assert failed(verify_receipt(receipt_path(out, 2))) == [LEDGER]
     assert failed(verify_folder(out)) == [CURRENT, "requests/0002"]
     path.unlink()
-    with error(RegunError, LEDGER, "--alone"):
+    with error(RegunError, LEDGER, "alone="):
         verify_receipt(receipt_path(out, 2))
     with error(RegunError, LEDGER):
         list(verify_folder(out))
@@ -118,7 +118,7 @@ def test_a_hash_stored_elsewhere_reveals_a_cut_that_the_chain_cannot(out: Path) 
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "f" * 65])
 def test_what_is_no_hash_is_refused(out: Path, text: str) -> None:
-    with error(RegunError, "--expect", "64"):
+    with error(RegunError, "expect", "64"):
         list(verify_folder(out, expect=text))
 
 

@@ -116,7 +116,7 @@ def test_impossible_shapes_are_refused(classes: int, size: tuple[int, int, int],
 @pytest.mark.parametrize("name", ["vit", "swin-nano", "swin-t"])
 def test_a_missing_transformers_is_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with error(RegunError, f"'{name}'", "transformers", "'regun[transformers]'"):
+    with error(RegunError, f"'{name}'", "transformers", "extra"):
         build_model(ModelSpec(name), 10, (3, 224, 224), 0)
 
 

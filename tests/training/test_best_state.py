@@ -19,6 +19,15 @@ def test_the_best_of_equals(latest: bool, kept: float) -> None:
     assert model.weight.item() == kept
 
 
+def test_the_first_of_equals_is_the_default() -> None:
+    best, model = BestState(), nn.Linear(1, 1)
+    for step in (1.0, 2.0):
+        nn.init.constant_(model.weight, step)
+        best.update(0.5, model)
+    best.restore(model)
+    assert model.weight.item() == 1.0
+
+
 def test_without_a_score_the_model_stays() -> None:
     model = nn.Linear(1, 1)
     before = model.weight.detach().clone()

@@ -44,6 +44,75 @@ def test_one_step_of_sgd_is_the_formula() -> None:
         assert torch.allclose(parameter, expected[name], atol=1e-7)
 
 
+def sgd_by_hand(weights: np.ndarray, gradients: list[np.ndarray], nesterov: bool) -> np.ndarray:
+    """v <- m v + (g + d theta); theta <- theta - lr v, or with Nesterov theta - lr (g + d theta + m v)."""
+    velocity = np.zeros_like(weights)
+    for gradient in gradients:
+        slope = gradient + 0.2 * weights
+        velocity = 0.7 * velocity + slope
+        weights = weights - 0.1 * (slope + 0.7 * velocity if nesterov else velocity)
+    return weights
+
+
+def adamw_by_hand(weights: np.ndarray, gradients: list[np.ndarray]) -> np.ndarray:
+    """theta <- (1 - lr d) theta - lr m^ / (sqrt(v^) + 1e-8), with moments corrected for their start at 0."""
+    first = second = np.zeros_like(weights)
+    for step, gradient in enumerate(gradients, 1):
+        first, second = 0.6 * first + 0.4 * gradient, 0.8 * second + 0.2 * gradient**2
+        size = np.sqrt(second / (1 - 0.8**step)) + 1e-8
+        weights = (1 - 0.1 * 0.2) * weights - 0.1 * first / (1 - 0.6**step) / size
+    return weights
+
+
+@pytest.mark.parametrize("rule", ["sgd", "nesterov", "adamw"])
+def test_every_setting_of_an_update_rule_counts(rule: str) -> None:
+    draw = np.random.default_rng(0)
+    start, gradients = draw.normal(size=(2, 3)), list(draw.normal(size=(4, 2, 3)))
+    optimizer = "adamw" if rule == "adamw" else "sgd"
+    settings = dict(lr=0.1, momentum=0.7, beta1=0.6, beta2=0.8, weight_decay=0.2, nesterov=rule == "nesterov")
+    model = nn.Linear(3, 2, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(start))
+    steps = build_optimizer(model, Recipe(optimizer=optimizer, **settings))
+    for gradient in gradients:
+        model.weight.grad = torch.from_numpy(gradient)
+        steps.step()
+    by_hand = adamw_by_hand(start, gradients) if rule == "adamw" else sgd_by_hand(start, gradients, rule == "nesterov")
+    assert np.allclose(model.weight.detach().numpy(), by_hand, atol=1e-12)
+
+
+def test_dropout_differs_from_step_to_step_and_from_seed_to_seed() -> None:
+    def masks(seed: int) -> list[tuple[bool, ...]]:
+        job, dropped = job_for(nn.Linear(6, 3), blobs(), seed=seed), []
+
+        def loss(step: Step) -> torch.Tensor:
+            dropped.append(tuple((functional.dropout(torch.ones(64)) == 0).tolist()))
+            return cross_entropy(job)(step)
+
+        finetune_by(job, loss, Recipe(epochs=2))
+        return dropped
+
+    first, again, other = masks(5), masks(5), masks(6)
+    assert len(set(first)) == len(first) == 10
+    assert first == again
+    assert not set(first) & set(other)
+
+
+def test_an_epoch_reports_the_mean_of_its_losses_and_its_rate() -> None:
+    job, losses = job_for(mlp(), blobs()), []
+
+    def loss(step: Step) -> torch.Tensor:
+        value = cross_entropy(job)(step)
+        losses.append(float(value.detach()))
+        return value
+
+    fitted = finetune_by(job, loss, Recipe(epochs=2, lr=0.1, schedule="steps", milestones=(1,)))
+    assert [e.number for e in fitted.epochs] == [1, 2]
+    assert [e.loss for e in fitted.epochs] == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
+    assert [e.lr for e in fitted.epochs] == pytest.approx([0.1, 0.01])
+    assert [e.seconds * e.images_per_second for e in fitted.epochs] == pytest.approx([75, 75])
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     examples, model = images(), nn.Sequential(conv_net(), nn.Dropout(0.5))
     runs = [job_for(model, examples, seed=s) for s in (5, 5, 6)]

@@ -5,7 +5,7 @@ import pytest
 
 from expect import error
 from regun.errors import RegunError
-from regun.training.streams import one_pass, paired
+from regun.training.streams import chained, one_pass, paired
 from toys import blobs, job_for, mlp
 
 
@@ -98,3 +98,35 @@ def test_bad_streams_are_refused() -> None:
         paired(job, 4, 4, epoch="both")
     with error(RegunError, "val", "retain", "forget", "heldout", "base"):
         job.indices("val")
+
+
+def test_chained_streams_come_one_after_the_other_from_any_step_on() -> None:
+    job = job_for(mlp(), blobs())  # 22 forget, 75 retain
+    forget, retain = (one_pass(job, part, job.indices(part), 10) for part in ("forget", "retain"))
+    stream = chained(lambda epoch: [(forget, epoch), (retain, 3 * epoch)] if epoch < 2 else [(retain, epoch)])
+    for epoch, (steps, samples) in enumerate([(11, 97), (11, 97), (8, 75)]):
+        assert (stream.steps(epoch), stream.samples(epoch)) == (steps, samples)
+        expected = [*forget.run(epoch, 0), *retain.run(3 * epoch, 0)] if epoch < 2 else [*retain.run(epoch, 0)]
+        for start in range(steps + 1):
+            found = list(stream.run(epoch, start))
+            assert [list(parts) for parts in found] == [list(parts) for parts in expected[start:]]
+            for parts, wanted in zip(found, expected[start:], strict=True):
+                assert all(np.array_equal(parts[name].indices, wanted[name].indices) for name in wanted)
+
+
+def test_each_pass_is_augmented_by_a_seed_of_its_own_wherever_it_starts() -> None:
+    seeds: list[tuple[int, int]] = []
+
+    class Recording(type(blobs())):
+        def stream(self, plan, *, augment=False, seed=0, first=0, device="cpu"):
+            assert augment
+            seeds.append((seed, first))
+            return super().stream(plan, augment=augment, seed=seed, first=first, device=device)
+
+    examples = Recording(blobs().x, blobs().labels, 3)
+    stream = one_pass(job_for(mlp(), examples), "retain", np.arange(40), 10)
+    for epoch, start in [(0, 0), (1, 0), (2, 0), (1, 3)]:
+        list(stream.run(epoch, start))
+    assert len({seed for seed, _ in seeds[:3]}) == 3
+    assert [first for _, first in seeds] == [0, 0, 0, 3]
+    assert seeds[3][0] == seeds[1][0]

@@ -15,6 +15,7 @@ from torch import Tensor
 from regun import files
 from regun.artifacts.weights import read_tensors
 from regun.errors import RegunError, StoreError
+from regun.parallel import current
 
 FORMAT = 2
 TENSORS = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
@@ -89,11 +90,13 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what else affects results: sums round differently by instruction set and number of threads."""
+    """Return what else affects results: sums round differently by instruction set, threads and processes."""
+    processes = current()
     return {
         "processor": platform.processor() or platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "processes": processes.world if processes is not None else 1,
         "system": platform.system(),
         "python": platform.python_version(),
     }

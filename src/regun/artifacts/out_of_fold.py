@@ -22,10 +22,12 @@ from regun.artifacts.trainings import Training
 from regun.artifacts.weights import state_digest
 from regun.data.overlap import in_memory
 from regun.data.views import Selected
+from regun.devices import describe_device
 from regun.errors import DivergedError, StoreError
 from regun.folds import assign_folds, merge_groups
 from regun.hashing import code_digest
 from regun.models import build_model
+from regun.parallel import alone, current
 from regun.predict import predict
 from regun.prepared import record_keys
 from regun.rng import derive, rng_key
@@ -88,6 +90,13 @@ def cross_fit(
     """Return the table, from the store or made now from its folds; `about` is written to its manifest."""
 
     def make(_: SnapshotFolder) -> Contents:
+        processes = current()
+        if processes is not None:  # each process trains whole folds, so that the table is that of one process
+            parts = [(repeat, fold) for repeat in range(fitting.repeats) for fold in range(fitting.folds)]
+            with alone():
+                for repeat, fold in parts[processes.rank :: processes.world]:
+                    fit_fold(fitting, repeat, fold, store, device, watch=watch)
+            processes.wait()
         cost, log_probs, folds = Cost(), list[Tensor](), list[Tensor]()
         for repeat in range(fitting.repeats):
             place = fitting.assigned(repeat, device)
@@ -155,7 +164,7 @@ def fit_fold(
             "rows": torch.from_numpy(out),
             "trained_on": torch.from_numpy(trained_on),
         }
-        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost)}
+        info = {"role": "fold", "examples": len(trained_on), "cost": vars(job.cost), "device": describe_device(device)}
         return Contents({"predictions": tensors}, info)
 
     return store.make("fold", inputs, make)

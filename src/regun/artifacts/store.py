@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from regun.artifacts.snapshots import SNAPSHOT_FILES, SnapshotFolder
 from regun.artifacts.weights import UNFINISHED, check_file, write_tensors
 from regun.errors import StoreError
 from regun.hashing import digest
+from regun.parallel import current, is_writer
 
 KINDS = (
     "model",
@@ -98,7 +99,7 @@ class Store:
     def existing(cls, root: str | Path, **options: Any) -> "Store":
         """Return the store at `root`, opened with `options`; raise if there is none."""
         if not (Path(root).expanduser() / MARKER).is_file():
-            raise StoreError(f"there is no store at {root}; name one with --store, or train a model first.")
+            raise StoreError(f"there is no store at {root}; name one with store=, or train a model first.")
         return cls(root, **options)
 
     @staticmethod
@@ -144,15 +145,23 @@ class Store:
         return f"`regun store list --store {shlex.quote(str(self.root))}` lists its content."
 
     def make(self, kind: str, inputs: Mapping[str, Any], maker: Callable[[SnapshotFolder], Contents]) -> Artifact:
-        """Return the artifact of these inputs, loaded or made now: once, under a lock, saved atomically."""
-        key = self.key(kind, inputs)
-        if self.has(kind, key):
+        """Return the artifact of these inputs, loaded or made now: once, under a lock, saved atomically.
+
+        Processes that share a run make it together, and one of them reads and writes the store.
+        """
+        key, processes = self.key(kind, inputs), current()
+        if processes is None and self.has(kind, key):
             return self.load(kind, key)
-        with self.lock(key):
-            if not self.has(kind, key):
+        with self.lock(key) if is_writer() else nullcontext():
+            made = self.has(kind, key) if processes is None else processes.broadcast(self.has(kind, key))[0]
+            if not made:
                 snapshots = SnapshotFolder(self.root / PARTIAL / key, self.snapshot_seconds)
-                self._write(kind, key, inputs, maker(snapshots))
-                snapshots.clear()
+                contents = maker(snapshots)
+                if is_writer():
+                    self._write(kind, key, inputs, contents)
+                    snapshots.clear()
+            if processes is not None:
+                processes.wait()
         return self.load(kind, key)
 
     @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, read_weights, state_digest
 from regun.data.examples import Data
+from regun.devices import describe_device
 from regun.errors import DivergedError, StoreError
 from regun.hashing import code_digest, digest
 from regun.models import ModelSpec, build_model
@@ -105,7 +106,8 @@ def train_model(
         if fitted.diverged:
             raise DivergedError(f"training stopped: {fitted.diverged}. Lower the learning rate. Nothing was saved.")
         count = sum(p.numel() for p in job.model.parameters())
-        more = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost), "parameters": count}
+        more: dict[str, Any] = {"epochs": [vars(e) for e in fitted.epochs], "cost": vars(job.cost), "parameters": count}
+        more["device"] = describe_device(device)
         return _contents(job.model.state_dict(), training.data, trained_on, {**about, **more})
 
     return store.make("model", inputs, make)

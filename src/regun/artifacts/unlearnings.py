@@ -12,6 +12,7 @@ from regun.artifacts import Artifact, Contents, Store, state_digest
 from regun.artifacts.out_of_fold import out_of_fold_probabilities
 from regun.artifacts.trainings import build_like, load_model, model_identity
 from regun.data.examples import Data
+from regun.devices import describe_device
 from regun.errors import SettingsError, StoreError
 from regun.hashing import digest
 from regun.methods import Method, MethodSpec, get_method
@@ -135,6 +136,7 @@ def unlearn_model(
             "weights": state_digest(state),
             "epochs": [vars(e) for e in outcome.epochs],
             "cost": vars(outcome.cost),
+            "device": describe_device(device),
             "diverged": outcome.diverged,
             "notes": outcome.notes,
             "towards": ["heldout"] if run.method.needs_of(run.config).uses_heldout and not outcome.from_scratch else [],

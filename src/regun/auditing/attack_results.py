@@ -21,7 +21,7 @@ from regun.auditing.intervals import (
     share_above_bar,
     significantly_apart,
 )
-from regun.auditing.metrics import WORDS
+from regun.auditing.metrics import BUILT_IN, WORDS
 from regun.auditing.predictions import UNSEEN, FloatArray, Predictions, SplitPredictions
 from regun.auditing.roc import Contrast, cross_fitted_hits
 
@@ -73,6 +73,15 @@ def number_name(attack: str, statistic: str, against: str) -> str:
     """Return `rmia_auc` against test, `rmia_auc_val` against validation; without a statistic the attack's own name."""
     suffix = "" if against == UNSEEN[0] else against
     return "_".join(part for part in (attack, statistic, suffix) if part)
+
+
+METRICS: dict[str, Metric] = BUILT_IN | {
+    name: metric
+    for attack in ATTACKS.values()
+    for against in UNSEEN
+    for name, metric in attack_metrics(attack, against).items()
+}
+"""Every number that regun itself can give, by name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,6 +55,20 @@ def aligned(predictions: SplitPredictions, other: SplitPredictions, who: str) ->
     return {name: other[name] for name in predictions}
 
 
+def align_models(
+    predictions: SplitPredictions,
+    retrain: SplitPredictions | None,
+    before: SplitPredictions | None,
+    references: Sequence[SplitPredictions],
+) -> tuple[SplitPredictions | None, SplitPredictions | None, list[SplitPredictions]]:
+    """Return Retrain, the model before unlearning and the references on the splits of the audited model, checked."""
+    truth = aligned(predictions, retrain, "Retrain") if retrain is not None else None
+    past = aligned(predictions, before, "the model before unlearning") if before is not None else None
+    others: list[SplitPredictions] = [aligned(predictions, one, f"reference {k}") for k, one in enumerate(references)]
+    check_distinct({"the audited model": predictions, "Retrain": truth}, others)
+    return truth, past, others
+
+
 def judged_sets(predictions: SplitPredictions, unseen: Sequence[str] | None) -> tuple[str, ...]:
     """Return the unseen sets that are judged: those named, or all there are; raise if one is missing or not unseen."""
     names = tuple(name for name in UNSEEN if name in predictions) if unseen is None else tuple(unseen)
@@ -100,11 +114,11 @@ def choose(
                 f"{' and a val split' if attack.population else ''}; got {references} references"
                 f"{'' if population else ' and no val split'}."
             )
-    resolved = [resolve_metric(metric) for metric in metrics]
+    numbers = [name for attack in chosen for against in UNSEEN for name in attack_metrics(attack, against)]
+    resolved = [resolve_metric(metric) for metric in metrics if metric not in numbers]  # these come by themselves
     measures = [*BUILT_IN.values(), *(metric for metric in resolved if metric is not BUILT_IN.get(metric.name))]
     # `x` against validation and `x_val` against test share a name, too
     _check_unique("attacks", (number_name(attack.name, "", against) for attack in chosen for against in UNSEEN))
-    numbers = (name for attack in chosen for against in UNSEEN for name in attack_metrics(attack, against))
     _check_unique("numbers", (*numbers, *(metric.name for metric in measures)))
     return chosen, measures
 

@@ -26,7 +26,8 @@ def judged_by(
     """
     chosen, measures = choose(attacks, metrics, references, population)
     named_attacks = {resolve_attack(attack).name: attack for attack in attacks or ()}
-    named_metrics = {resolve_metric(metric).name: metric for metric in metrics}
+    own = [metric for metric in metrics if not isinstance(metric, str) or ":" in metric]
+    named_metrics = {resolve_metric(metric).name: metric for metric in own}
     return {
         "code": code_digest("regun.auditing.evaluation"),
         "attacks": {a.name: _code_of(named_attacks.get(a.name), a.score, a.name) for a in chosen},

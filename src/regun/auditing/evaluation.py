@@ -1,4 +1,4 @@
-"""The evaluation of one model: every number with its interval, gaps to Retrain next to the noise floor, and claims."""
+"""The evaluation of one model: every number with its interval, gaps to Retrain next to the noise floor, one verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regun.auditing.attack_results import (
-    LOSS_ATTACK,
+    METRICS,
     STATISTICS,
     AttackResult,
     AttackRun,
@@ -17,41 +17,40 @@ from regun.auditing.attack_results import (
     offline_a,
     run_attacks,
 )
-from regun.auditing.attacks import ATTACKS, Attack, Scorer
-from regun.auditing.checks import aligned, check_distinct, check_splits, choose, judged_sets
-from regun.auditing.claims import AuditBasis, Finding, claims, findings, over_forgetting
+from regun.auditing.attacks import Attack, Scorer
+from regun.auditing.checks import align_models, check_splits, choose, judged_sets
 from regun.auditing.estimates import Measure, Metric, Share, Statistic
 from regun.auditing.floor import NoiseFloor, floor_of
-from regun.auditing.gaps import Gap, judge_gaps
+from regun.auditing.gaps import MAIN_GAPS, Gap, judge_gaps
 from regun.auditing.influence import Influence, influence
 from regun.auditing.intervals import LEVEL, Estimate, Resampling, auc_interval, replicate
-from regun.auditing.metrics import BUILT_IN, differences, measured, own_values
+from regun.auditing.judge import judge_by_floor, judge_by_influence, judge_by_loss
+from regun.auditing.limits import limits, warnings
+from regun.auditing.metrics import differences, measured, own_values
 from regun.auditing.predictions import UNSEEN, SplitPredictions
 from regun.auditing.risk import Exposed, exposed_list
-from regun.auditing.verdict import Verdict
-from regun.errors import AuditError, unknown
-
-METRICS: dict[str, Metric] = BUILT_IN | {
-    name: metric
-    for attack in ATTACKS.values()
-    for against in UNSEEN
-    for name, metric in attack_metrics(attack, against).items()
-}
-"""Every number that regun itself can give, by name."""
+from regun.auditing.text import report_html, report_text, summary
+from regun.auditing.verdict import Judgement, Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
-    """The results of an audit; all numbers by name (see `describe`), in percent unless their unit says otherwise."""
+    """The results of an audit; all numbers by name (see `describe`), in percent unless their unit says otherwise.
+
+    `print(evaluation)` shows the main numbers, the verdict with its reason, and what limits it.
+    """
 
     numbers: Mapping[str, Estimate]
     attacks: Mapping[str, AttackResult]
     retrain: Mapping[str, float]
     gaps: Mapping[str, Gap]
-    flags: tuple[str, ...]
-    claims: tuple[str, ...]
-    """What the audit can and cannot claim, whatever the numbers are."""
     settings: Mapping[str, Any]
+    judgement: Judgement | None = None
+    """The verdict, its reason in plain words, and the tests behind it."""
+    warnings: tuple[str, ...] = ()
+    """What looks wrong: in the inputs, weak forgetting, over-forgetting, exposed examples, lost accuracy."""
+    limits: tuple[str, ...] = ()
+    """What the audit cannot show, with what that would take."""
     metrics: Mapping[str, Metric] = field(default_factory=dict[str, Metric])
     """Descriptions of the numbers that are not in METRICS: those of the user's attacks and metrics."""
     before: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
@@ -60,22 +59,34 @@ class Evaluation:
     """What is left of the forgotten records' influence, where models that never saw them are known too."""
     exposed: tuple[Exposed, ...] = ()
     """The retained examples that unlearning exposed most."""
-    findings: tuple[Finding, ...] = ()
-    """What was found: influence left, what the loss attack shows and could have shown, harm to retained examples."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on Gap RFTP (on its validation form where there is no test split); None without a noise floor."""
-        return next((self.gaps[name].verdict for name in ("gap_rftp", "gap_rfvp") if name in self.gaps), None)
+        """The verdict of the audit: passed, inconclusive or failed."""
+        return self.judgement.verdict if self.judgement else None
 
     @property
     def worst(self) -> str | None:
-        """The part that decides the verdict: a number's name, or `influence`."""
-        return next((self.gaps[name].worst for name in ("gap_rftp", "gap_rfvp") if name in self.gaps), None)
+        """The test that decides the verdict: a number's name, or `influence`."""
+        return self.judgement.worst if self.judgement else None
 
     def values(self) -> dict[str, float]:
         """Return the numbers without their intervals."""
         return {name: number.value for name, number in self.numbers.items()}
+
+    @property
+    def summary(self) -> str:
+        """The reason of the verdict, and the accuracy on unseen examples, in plain words."""
+        return summary(self)
+
+    def __repr__(self) -> str:
+        return f"Evaluation(verdict={self.verdict!r}, {len(self.numbers)} numbers; print it for the report)"
+
+    def __str__(self) -> str:
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        return report_html(self)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,14 +94,14 @@ class Evaluation:
             "attacks": {name: result.to_json() for name, result in self.attacks.items()},
             "retrain": dict(self.retrain),
             "gaps": {name: asdict(value) for name, value in self.gaps.items()},
-            "flags": list(self.flags),
-            "claims": list(self.claims),
             "settings": dict(self.settings),
+            "judgement": self.judgement.to_json() if self.judgement else None,
+            "warnings": list(self.warnings),
+            "limits": list(self.limits),
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
             "before": {name: number.to_json() for name, number in self.before.items()},
             "influence": self.influence.to_json() if self.influence else None,
             "exposed": [asdict(one) for one in self.exposed],
-            "findings": [asdict(one) for one in self.findings],
         }
 
     @classmethod
@@ -100,27 +111,15 @@ class Evaluation:
             attacks={name: AttackResult.from_json(parts) for name, parts in value["attacks"].items()},
             retrain=dict(value["retrain"]),
             gaps={name: Gap(**parts) for name, parts in value["gaps"].items()},
-            flags=tuple(value["flags"]),
-            claims=tuple(value["claims"]),
             settings=dict(value["settings"]),
+            judgement=Judgement.from_json(value["judgement"]) if value["judgement"] else None,
+            warnings=tuple(value["warnings"]),
+            limits=tuple(value["limits"]),
             metrics={name: Metric(**parts) for name, parts in value["metrics"].items()},
             before={name: Estimate(*parts) for name, parts in value["before"].items()},
             influence=Influence.from_json(value["influence"]) if value["influence"] else None,
             exposed=tuple(Exposed(**one) for one in value["exposed"]),
-            findings=tuple(Finding(**one) for one in value["findings"]),
         )
-
-
-def describe(name: str, *evaluations: Evaluation) -> Metric:
-    """Return a number's label, unit, meaning and good value; for the user's metrics, from `evaluations`.
-
-    >>> describe("rmia_auc").label
-    'RMIA AUC'
-    """
-    for known in (METRICS, *(evaluation.metrics for evaluation in evaluations)):
-        if name in known:
-            return known[name]
-    raise AuditError(unknown("metric", name, {*METRICS, *(n for e in evaluations for n in e.metrics)}))
 
 
 def evaluate(
@@ -150,72 +149,79 @@ def evaluate(
     `attacks` are those to run (default: all that can), `metrics` are further numbers; both by name, as
     `file.py:function` or as functions. `bootstrap` resamples make the intervals; 0: none.
     """
-    how = Resampling(bootstrap, seed, level)
     check_splits(predictions)
-    a = offline_a(references) if rmia_a is None else rmia_a  # also from splits that the audited model lacks
-    retrain = aligned(predictions, retrain, "Retrain") if retrain is not None else None
-    before = aligned(predictions, before, "the model before unlearning") if before is not None else None
-    references = [aligned(predictions, reference, f"reference {k}") for k, reference in enumerate(references)]
-    check_distinct({"the audited model": predictions, "Retrain": retrain}, references)
     judged = judged_sets(predictions, unseen)
+    a = offline_a(references) if rmia_a is None else rmia_a  # also from splits that the audited model lacks
+    retrain, before, references = align_models(predictions, retrain, before, references)
     chosen, measures = choose(attacks, metrics, len(references), "val" in predictions)
-
     runs, runs_before, runs_retrain = (
         run_attacks(chosen, model, references, a, seed) if model is not None else []
         for model in (predictions, before, retrain)
     )
+    asked = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    how, statistics = Resampling(bootstrap, seed, level), measured(measures, predictions, retrain)
     retrain_attacks = _attack_numbers(runs_retrain, level)
     retrain_aucs = {run.name: retrain_attacks[run.auc_name] for run in runs_retrain}
-    statistics = measured(measures, predictions, retrain)
     numbers, results = _with_intervals(statistics, runs, retrain_aucs, predictions, how)
-    numbers_before: dict[str, Estimate] = {}
-    if before is not None:
-        plain, no_draws = replace(how, resamples=0), np.empty(0)
-        numbers_before = {n: s.number(n, no_draws, plain) for n, s in measured(measures, before, retrain).items()}
-        numbers_before |= _attack_numbers(runs_before, level)
-    retrain_values = own_values(measures, retrain) if retrain is not None else {}
-    retrain_values |= _values(retrain_attacks)
-
-    never_saw = [model for model in (retrain, *references) if model is not None] or out_models
-    left = influence(predictions, before, never_saw, unseen=judged, seed=seed) if before and never_saw else None
-    noise = floor if isinstance(floor, NoiseFloor) else None
-    gaps: dict[str, Gap] = {}
-    if retrain is not None:
-        if floor is True and len(references) >= 2:
-            noise = floor_of([retrain, *references], chosen, measures, seed)
-        ours, past = (differences(_values(each), retrain_values, measures) for each in (numbers, numbers_before))
-        gaps = judge_gaps(ours, past, noise, {m.name: m for m in measures}, judged, left)
-    numbers |= {m.name: Estimate(gaps[m.name].value) for m in measures if m.terms and m.name in gaps}
-    numbers |= {"influence_left": left.share} if left is not None and left.known else {}
-    basis = AuditBasis(
-        splits=tuple(predictions),
-        judged=judged,
-        retrain=retrain is not None,
-        references=len(references),
-        floor=noise is not None,
-        numbers=numbers,
-        before=numbers_before,
-        influence=left,
-        loss_aucs=_loss_aucs(runs, judged),
-    )
-    return Evaluation(
+    evaluation = Evaluation(
         numbers=numbers,
         attacks=results,
-        retrain=retrain_values,
-        gaps=gaps,
-        flags=tuple(over_forgetting(results, retrain_aucs)),
-        claims=tuple(claims(basis)),
-        settings={"bootstrap": bootstrap, "seed": seed, "level": level, "references": len(references), "rmia_a": a},
-        metrics=_descriptions(numbers, statistics, runs, measures),
-        before=numbers_before,
-        influence=left,
+        retrain=(own_values(measures, retrain) if retrain else {}) | _values(retrain_attacks),
+        gaps={},
+        settings={**asked, "references": len(references), "rmia_a": a, "unseen": list(judged)},
+        metrics=_descriptions(statistics, runs, measures),
+        before=_closed_forms(measures, before, retrain, how) | _attack_numbers(runs_before, level) if before else {},
         exposed=tuple(exposed_list(predictions, before, against=judged[0])) if before and "retain" in before else (),
-        findings=tuple(findings(basis)),
     )
+    never_saw = [model for model in (retrain, *references) if model is not None] or out_models
+    left = influence(predictions, before, never_saw, unseen=judged, seed=seed) if before and never_saw else None
+    if floor is True and retrain is not None and len(references) >= 2:
+        floor = floor_of([retrain, *references], chosen, measures, seed)
+    noise = floor if isinstance(floor, NoiseFloor) and retrain is not None else None
+    return _judge(replace(evaluation, influence=left), (predictions, before, retrain), retrain_aucs, measures, noise)
+
+
+def _judge(
+    evaluation: Evaluation,
+    models: tuple[SplitPredictions, SplitPredictions | None, SplitPredictions | None],
+    retrain_aucs: Mapping[str, Estimate],
+    metrics: Sequence[Metric],
+    floor: NoiseFloor | None,
+) -> Evaluation:
+    """Return the evaluation with gaps to Retrain, the verdict, warnings and limits.
+
+    `models` are the audited one, the one before unlearning and Retrain.
+    """
+    left, judged, records = evaluation.influence, evaluation.settings["unseen"], {m.name: m for m in metrics}
+    values = evaluation.values(), _values(evaluation.before), evaluation.retrain
+    ours, past = (differences(each, values[2], metrics) if models[2] else {} for each in values[:2])
+    gaps = judge_gaps(ours, past, floor, records, judged, left)
+    numbers = {
+        **evaluation.numbers,
+        **{m.name: Estimate(gaps[m.name].value) for m in metrics if m.terms and m.name in gaps},
+    }
+    numbers |= {"influence_left": left.share} if left is not None and left.known else {}
+    described = {name: record for name, record in evaluation.metrics.items() if name in numbers}
+    if floor is not None and any(gaps[name].verdict for name in MAIN_GAPS if name in gaps):
+        every = {**METRICS, **records, **described}
+        judgement = judge_by_floor(floor, (ours, past), values, every, judged, left)
+    else:
+        judgement = judge_by_influence(left) if left is not None else judge_by_loss(*models, judged)
+    evaluation = replace(evaluation, numbers=numbers, gaps=gaps, metrics=described, judgement=judgement)
+    evaluation = replace(evaluation, warnings=tuple(warnings(evaluation, retrain_aucs)))
+    return replace(evaluation, limits=tuple(limits(evaluation)))
 
 
 def _values(numbers: Mapping[str, Estimate]) -> dict[str, float]:
     return {name: number.value for name, number in numbers.items()}
+
+
+def _closed_forms(
+    metrics: Sequence[Metric], model: SplitPredictions, retrain: SplitPredictions | None, how: Resampling
+) -> dict[str, Estimate]:
+    """Return the numbers of a model that the audited one is compared with, with intervals that need no resamples."""
+    plain, no_draws = replace(how, resamples=0), np.empty(0)
+    return {name: one.number(name, no_draws, plain) for name, one in measured(metrics, model, retrain).items()}
 
 
 def _attack_numbers(runs: Sequence[AttackRun], level: float) -> dict[str, Estimate]:
@@ -225,13 +231,6 @@ def _attack_numbers(runs: Sequence[AttackRun], level: float) -> dict[str, Estima
         numbers |= {name: Estimate(value) for name, value in run.values().items()}
         numbers[run.auc_name] = auc_interval(run.contrast, level)
     return numbers
-
-
-def _loss_aucs(runs: Sequence[AttackRun], judged: Sequence[str]) -> dict[str, Estimate]:
-    """Return the loss attack's AUC against each judged set, with intervals that hold all at once."""
-    at_once = 1 - (1 - LEVEL) / len(judged)
-    loss = [run for run in runs if run.attack.name == LOSS_ATTACK and run.against in judged]
-    return {run.against: auc_interval(run.contrast, at_once) for run in loss}
 
 
 def _with_intervals(
@@ -256,10 +255,7 @@ def _with_intervals(
 
 
 def _descriptions(
-    numbers: Mapping[str, Estimate],
-    statistics: Mapping[str, Statistic],
-    runs: Sequence[AttackRun],
-    metrics: Sequence[Metric],
+    statistics: Mapping[str, Statistic], runs: Sequence[AttackRun], metrics: Sequence[Metric]
 ) -> dict[str, Metric]:
     """Return the records of numbers that METRICS does not have; a share without a unit is in percent."""
     records = {
@@ -267,4 +263,4 @@ def _descriptions(
     }
     for run in runs:
         records |= attack_metrics(run.attack, run.against)
-    return {name: records[name] for name in numbers if records[name] != METRICS.get(name)}
+    return {name: record for name, record in records.items() if record != METRICS.get(name)}

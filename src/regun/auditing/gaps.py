@@ -1,6 +1,6 @@
-"""From distances to Retrain to verdicts: each number by its own limit, a gap by its worst part.
+"""Distances to Retrain next to the noise floor: each number by its own limit, a gap by its worst part.
 
-No verdict is `inside` unless the same test flags the model before unlearning.
+No number is `passed` unless the same test flags the model before unlearning.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from regun.auditing.verdict import ERROR_RATE, Verdict
 
 INFLUENCE = "influence"
 """The part of a verdict that compares record by record."""
+MAIN_GAPS = ("gap_rftp", "gap_rfvp")
+"""The gaps whose parts decide the verdict of an audit: the first that there is."""
 
 
 @dataclass(frozen=True)
 class Gap:
     """The distance of one number to Retrain's, next to how far retrained models are from each other.
 
-    `before` is that of the model before unlearning. `worst` names the part of a gap that is farthest off, measured by
-    its own limit.
+    `before` is that of the model before unlearning. `verdict` is on this number alone, at an error rate of 5 %; that of
+    a gap follows from its parts, and `worst` names the one that is farthest off, measured by its own limit.
     """
 
     value: float
@@ -47,8 +49,10 @@ def judge_gaps(
     """Return every distance to Retrain with its noise floor and verdict.
 
     `ours` and `before` are the distances of the audited model and of the one before unlearning (empty if unknown).
-    `metrics` are those that are no attack's; `judged` are the unseen sets that count.
+    `metrics` are those that are no attack's; `judged` are the unseen sets that count. All gaps share one correction for
+    the number of tests, so that one cannot fail by a part that another passes.
     """
+    family = verdict_tests(ours, floor, metrics, judged, influence)
     gaps: dict[str, Gap] = {}
     for name, value in ours.items():
         if floor is None or name not in floor.values:
@@ -56,39 +60,68 @@ def judge_gaps(
             continue
         noise, metric, worst = floor.summary(name), metrics.get(name), None
         if metric is not None and metric.terms:
-            verdict, worst = _by_parts(metric, ours, before, floor, metrics, judged, influence)
+            tests = _tests(metric, ours, floor, judged, influence)
+            comparisons = max(len(family), len(tests))
+            now = times_limit(tests, ours, floor, comparisons, influence, before=False)
+            then = times_limit(tests, before, floor, comparisons, influence, before=True)
+            worst = max(now, key=lambda part: now[part])
+            powerful = any(then[part] > 1 for part in then if not is_utility(part, metrics))
+            verdict = verdict_of(now[worst] > 1, powerful)
         else:
-            powerful = _is_utility(name, metrics) or before.get(name, 0.0) > noise.limit
-            verdict = _verdict(value > noise.limit, powerful)
+            powerful = is_utility(name, metrics) or before.get(name, 0.0) > noise.limit
+            verdict = verdict_of(value > noise.limit, powerful)
         gaps[name] = Gap(value, noise.mean, noise.largest, noise.limit, verdict, before.get(name), worst)
     return gaps
 
 
-def _by_parts(
-    gap: Metric,
+def verdict_tests(
     ours: Mapping[str, float],
-    before: Mapping[str, float],
-    floor: NoiseFloor,
+    floor: NoiseFloor | None,
     metrics: Mapping[str, Metric],
     judged: Sequence[str],
     influence: Influence | None,
-) -> tuple[Verdict, str]:
-    """Return the verdict on a gap and its worst part. Any part outside puts the gap outside: a mean would hide it.
+) -> tuple[str, ...]:
+    """Return the tests that decide the verdict of an audit by its noise floor: the parts of the main gap."""
+    for name in MAIN_GAPS:
+        if floor is not None and name in ours and name in floor.values and name in metrics:
+            return _tests(metrics[name], ours, floor, judged, influence)
+    return ()
 
-    Each part has an error rate of 5 % over the number of parts. There is power if the model before unlearning is
-    outside in a part that is about forgetting.
+
+def times_limit(
+    tests: Sequence[str],
+    distances: Mapping[str, float],
+    floor: NoiseFloor,
+    comparisons: int,
+    influence: Influence | None,
+    *,
+    before: bool,
+) -> dict[str, float]:
+    """Return by test how many times its limit a model is off, at an error rate of 5 % over `comparisons`.
+
+    `distances` are those of the audited model or, with `before`, of the one before unlearning; a test without one is
+    left out. The limit of `influence` is on its p-value.
     """
+    times: dict[str, float] = {}
+    for name in tests:
+        p_value = influence.p("before" if before else "after") if name == INFLUENCE and influence else None
+        if p_value is not None:
+            times[name] = _times(ERROR_RATE / comparisons, p_value)
+        elif name in distances:
+            times[name] = _times(distances[name], floor.summary(name, comparisons).limit)
+    return times
+
+
+def _tests(
+    gap: Metric,
+    ours: Mapping[str, float],
+    floor: NoiseFloor,
+    judged: Sequence[str],
+    influence: Influence | None,
+) -> tuple[str, ...]:
+    """Return the tests of a gap: its parts that have a floor, and the influence where it was tested."""
     parts = [name for name in parts_of(gap, judged) if name in ours and name in floor.values]
-    now, then = (influence.p(which) if influence else None for which in ("after", "before"))
-    comparisons = len(parts) + (now is not None)
-    limits = {name: floor.summary(name, comparisons).limit for name in parts}
-    far = {name: _times(ours[name], limit) for name, limit in limits.items()}
-    powerful = any(before.get(name, 0.0) > limits[name] for name in parts if not _is_utility(name, metrics))
-    if now is not None and then is not None:
-        far[INFLUENCE] = _times(ERROR_RATE / comparisons, now)
-        powerful = powerful or then < ERROR_RATE / comparisons
-    worst = max(far, key=lambda name: far[name])
-    return _verdict(far[worst] > 1, powerful), worst
+    return (*parts, INFLUENCE) if influence is not None and influence.parts else tuple(parts)
 
 
 def parts_of(gap: Metric, judged: Sequence[str]) -> tuple[str, ...]:
@@ -105,11 +138,12 @@ def parts_of(gap: Metric, judged: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def _verdict(outside: bool, powerful: bool) -> Verdict:
-    return "failed" if outside else "passed" if powerful else "inconclusive"
+def verdict_of(beyond: bool, powerful: bool) -> Verdict:
+    """Return the verdict of a test: beyond its limit it failed, and without power it is inconclusive."""
+    return "failed" if beyond else "passed" if powerful else "inconclusive"
 
 
-def _is_utility(name: str, metrics: Mapping[str, Metric]) -> bool:
+def is_utility(name: str, metrics: Mapping[str, Metric]) -> bool:
     """Return True for numbers about retained and unseen examples: no evidence of forgetting, so they need no power."""
     return name in metrics and metrics[name].utility
 

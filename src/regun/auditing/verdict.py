@@ -6,8 +6,8 @@ A test has power if it flags the model before unlearning. Without power its resu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 Verdict = Literal["passed", "inconclusive", "failed"]
 """Of one test, of a whole audit, and of one condition of an acceptance rule."""
@@ -15,10 +15,12 @@ InfluenceVerdict = Literal["forgotten", "inconclusive", "remembered", "over-forg
 """Of the influence that the forgotten records still have."""
 Decision = Literal["accepted", "inconclusive", "rejected"]
 """Of a whole acceptance rule, and so of a deletion request."""
+Test = Literal["noise floor", "influence", "loss attack"]
+"""What a verdict rests on: retrained models, models that never saw the records, or unseen records alone."""
 
 ERROR_RATE = 0.05
-"""Probability, over all comparisons together, that a retrained model fails, and that a model
-which forgot half is called forgotten."""
+"""Probability, over all tests of a verdict together, that a retrained model fails, and that a model which forgot half
+is called forgotten."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,48 @@ OF_INFLUENCE: Mapping[InfluenceVerdict, Verdict] = {
     "over-forgotten": "failed",
 }
 """The verdict that each answer about the influence left amounts to."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the tests behind a verdict: a number's name or `influence`, its verdict, and a sentence with the numbers.
+
+    `flagged`: whether the test flags the model before unlearning; None where that model is unknown, or the number is
+    about utility.
+    """
+
+    name: str
+    verdict: Verdict
+    text: str
+    flagged: bool | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict of an audit, its reason in plain words, and the tests behind it.
+
+    All tests together have an error rate of 5 %, so each has 5 % over their number (`level`). `worst` names the test
+    that is farthest off, measured by its own limit.
+    """
+
+    verdict: Verdict
+    test: Test
+    reason: str
+    parts: tuple[Part, ...] = ()
+    worst: str | None = None
+
+    @property
+    def level(self) -> float:
+        """The error rate of each test."""
+        return ERROR_RATE / max(1, len(self.parts))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Judgement:
+        parts: dict[str, Any] = {"parts": tuple(Part(**part) for part in value["parts"])}
+        return cls(**{**value, **parts})
 
 
 def decide(verdicts: Iterable[Verdict]) -> Decision:

@@ -12,10 +12,13 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
-from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED
+from regun.cli.arguments import BAD_INPUT, CRASHED, INTERRUPTED, for_shell
 from regun.cli.parser import build_parser
 from regun.cli.terminal import SafeStream, print_error
 from regun.errors import RegunError, SettingsError
+
+SHARED = ("train", "unlearn", "prepare", "audit")
+"""Commands whose work several processes share."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,14 +51,41 @@ def _run_command(args: argparse.Namespace) -> int:
     """Return the exit code of the command, or of the error that it raised."""
     module, _, function = args.run.partition(":")
     try:
-        with ExitStack() as args.on_exit:  # closes displays before an error is printed
+        with ExitStack() as args.on_exit, _shared(args):  # closes displays before an error is printed
             return getattr(importlib.import_module(f"regun.cli.{module}"), function)(args)
     except BaseException as fault:  # sys.exit too: in a user's code it is not success
         if "traceback" in args or os.environ.get("REGUN_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         code, text = _explain(fault)
-        print_error(text)
+        text = for_shell(text, args)
+        rank = os.environ.get("RANK", "0") if _is_launched() else "0"
+        print_error(text if rank == "0" else f"process {rank}: {text}")
         return code
+
+
+def _is_launched() -> bool:
+    """Return True if this is one of several processes that `torchrun` started."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+@contextmanager
+def _shared(args: argparse.Namespace) -> Generator[None]:
+    """Share the work of a command among the processes of `torchrun`; the first alone prints results and progress."""
+    if not _is_launched():
+        yield
+        return
+    if args.command not in SHARED:
+        raise RegunError(
+            f"regun {args.command} runs in one process; start it without torchrun. Commands that several processes "
+            f"share: {', '.join(SHARED)}."
+        )
+    from regun.parallel import is_writer, joined
+
+    with joined(), ExitStack() as output:
+        if not is_writer():
+            args.quiet = True
+            output.enter_context(redirect_stdout(output.enter_context(open(os.devnull, "w"))))
+        yield
 
 
 def _explain(fault: BaseException) -> tuple[int, str]:

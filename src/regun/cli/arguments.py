@@ -10,6 +10,8 @@ from typing import Any
 
 from regun.settings import LIMIT, shown
 
+RENAMED = {"pseudonyms": "salt"}
+"""Options whose name differs from that of the argument in Python."""
 Commands = Any  # argparse keeps the type of its sub-parsers to itself
 
 FAILED, BAD_INPUT, CRASHED, INCONCLUSIVE, INTERRUPTED = 1, 2, 3, 4, 130
@@ -34,12 +36,29 @@ def command(commands: Commands, name: str, help: str, run: str, example: str) ->
         epilog=f"Example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     # no default: a subcommand must not overwrite the option of its parent
     parser.add_argument(
         "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
     )
     return parser
+
+
+def for_shell(text: str, args: argparse.Namespace) -> str:
+    """Return a message of the library with the options of the command in place of Python's arguments: `out=`, `--out`.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> option = parser.add_argument("--out")
+    >>> for_shell("name another out=. Give the project val=...", argparse.Namespace(parser=parser))
+    'name another --out. Give the project val=...'
+    """
+    options = set(re.findall(r"--[a-z][a-z-]*", args.parser.format_usage()))
+
+    def option(match: re.Match[str]) -> str:
+        name = RENAMED.get(match[1], match[1].replace("_", "-"))
+        return f"--{name}" if f"--{name}" in options else match[0]
+
+    return re.sub(r"(?<![\w.(\[-])([a-z][a-z_]*)=(?!\.\.\.)(?=[\s.,;:)]|$)", option, text)
 
 
 def whole(low: int = 1 - LIMIT, high: int = LIMIT - 1) -> Callable[[str], int]:
@@ -106,7 +125,12 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Add where and how to run, and how to report."""
     add_store_option(parser)
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        metavar="NAME",
+        help="auto, cpu, cuda, cuda:1, xpu or mps (default: auto, the first of cuda, xpu, mps and cpu)",
+    )
     add_number(parser, "--threads N", whole(), None, "threads for tensor arithmetic (default: all cores)")
     add_number(
         parser,

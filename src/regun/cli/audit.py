@@ -16,6 +16,7 @@ from regun.artifacts.trainings import import_model, import_state, input_shape
 from regun.artifacts.unlearnings import Unlearning, stored_splits
 from regun.auditing import AttackResult, Evaluation, risk_rows
 from regun.auditing.durability import Relearned, with_relearning
+from regun.auditing.text import audit_text, relearning_text, shadows_text
 from regun.cli.arguments import BAD_INPUT
 from regun.cli.display import open_display
 from regun.cli.options import (
@@ -35,7 +36,6 @@ from regun.forget_spec import ForgetSpec
 from regun.methods import get_method
 from regun.models import ModelSpec, build_model
 from regun.plugins import trusted_name
-from regun.render.audit_text import audit_text, relearning_text, shadows_text
 from regun.render.numbers import many
 from regun.render.tables import csv_of
 from regun.splits import Splits
@@ -220,7 +220,7 @@ def _print(
 ) -> None:
     title = str(audit.target.info.get("title", audit.target.info.get("role", "model")))
     complete = with_relearning(evaluation, relearned) if relearned else evaluation
-    print(audit_text(complete, title, len(audit.splits.forget), everything=args.all))
+    print(audit_text(complete, title, everything=args.all))
     if u_lira:
         print("\n" + shadows_text(u_lira, args.shadows))
     if relearned:

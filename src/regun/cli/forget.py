@@ -2,23 +2,33 @@
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regun.cli.arguments import FAILED, INCONCLUSIVE, Commands, add_data_dir, add_machine, command, non_empty, whole
+from regun.cli.arguments import (
+    FAILED,
+    INCONCLUSIVE,
+    Commands,
+    add_data_dir,
+    add_machine,
+    command,
+    for_shell,
+    non_empty,
+    whole,
+)
 from regun.cli.terminal import emit, print_table
 from regun.errors import SettingsError
-from regun.render.numbers import fixed, interval, many
+from regun.render.numbers import duration, fixed, interval, many
 from regun.render.tables import plain
 
 if TYPE_CHECKING:
     from regun.cli.display import Display
-    from regun.deletion import DeletionRequest, DeletionResult, Options, Plan, Project
+    from regun.deletion import DeletionRequest, DeletionResult, Forecast, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
-MARKS = {"passed": "met         ", "failed": "NOT MET     ", "inconclusive": "INCONCLUSIVE"}
+MARKS = {"passed": "passed      ", "failed": "FAILED      ", "inconclusive": "INCONCLUSIVE"}
 OUTCOMES = {
     "accepted": "accepted: request {number} is done and its model is the current one",
     "accepted inconclusive": (
@@ -108,7 +118,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from regun.cli.display import open_display, show_notes
     from regun.cli.options import Problems, use_threads
-    from regun.deletion import check_unknown, forget, prepare, read_request_file
+    from regun.deletion import check_unknown, forget, make_forecast, prepare, read_request_file
 
     problems = Problems()
     texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
@@ -124,7 +134,11 @@ def run(args: argparse.Namespace) -> int:
         project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
         plan = prepare(project, request, Path(args.out), options)
-        emit({**_plan_json(plan), "judging": plan.judging}) if args.json else _print_dry(plan, request)
+        forecast = make_forecast(plan, Path(args.out))
+        if args.json:
+            emit({**_plan_json(plan), "judging": plan.judging, "forecast": forecast and asdict(forecast)})
+        else:
+            _print_dry(plan, request, forecast)
         check_unknown(plan, request)
         return 0
     with show_notes(display):
@@ -139,26 +153,27 @@ def run(args: argparse.Namespace) -> int:
             on_epoch=display.epoch,
         )
     display.close()
-    emit(_json(done)) if args.json else _print(done)
+    emit(_json(done)) if args.json else _print(done, args)
     return 0 if done.accepted else FAILED if done.status == "rejected" else INCONCLUSIVE
 
 
 def read_project(args: argparse.Namespace, display: "Display") -> "Project":
     """Return the project of --project, or of the stored model of --base."""
     from regun.artifacts.setup import family_of
-    from regun.cli.options import find_base, load, open_store, read_device, setup_of
+    from regun.cli.options import find_base, load, open_store, setup_of
     from regun.deletion import load_project, stored_project
+    from regun.devices import as_device
 
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
     if args.project is not None:
         project = load_project(args.project)
-        return project if args.device == "auto" else replace(project, device=read_device(args.device))
+        return project if args.device == "auto" else replace(project, device=as_device(args.device))
     store = open_store(args)
     base = find_base(args.base, store)
     setup = setup_of(base, args)
     data, reserved = load(setup, display)
-    return stored_project(base, data, reserved, store, read_device(args.device), family_of(setup.model.name))
+    return stored_project(base, data, reserved, store, as_device(args.device), family_of(setup.model.name))
 
 
 def path_of(text: str | None) -> Path | None:
@@ -190,10 +205,12 @@ def _options(args: argparse.Namespace) -> "Options":
 def _print_plan(plan: "Plan", request: "DeletionRequest", args: argparse.Namespace) -> None:
     """Print the plan before it is executed; on standard error if the result is JSON."""
     if not args.quiet:
-        print("\n".join(_plan_lines(plan, request)), file=sys.stderr if args.json else sys.stdout, flush=True)
+        lines = [*_plan_lines(plan, request), *([f"  audited with {plan.judging}"] if plan.judging else [])]
+        print("\n".join(lines), file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
 def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
+    """Return what the request names, and what of it is left out."""
     from regun.deletion.plan import few
 
     matched = plan.matched
@@ -212,27 +229,57 @@ def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
     if plan.gone:
         are = "is" if plan.gone == 1 else "are"
         lines.append(f"  {many(plan.gone, 'id')} of earlier requests {are} no longer in the data")
-    return [*lines, f"  audited with {plan.judging}"] if plan.judging else lines
+    return lines
 
 
-def _print_dry(plan: "Plan", request: "DeletionRequest") -> None:
+def _print_dry(plan: "Plan", request: "DeletionRequest", forecast: "Forecast | None") -> None:
+    """Print what would happen, the main thing first."""
+    if plan.empty:
+        print("\n".join(["Nothing would be done.", *_plan_lines(plan, request)]))
+        return
+    if forecast is None:
+        print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
+    else:
+        print("\n".join(_forecast_lines(plan, forecast)))
     print("\n".join(_plan_lines(plan, request)))
     for note in plan.notes:
         print(f"  {note}")
-    if plan.empty:
-        print("Nothing would be done.")
-        return
-    if not len(plan.new):
-        print(f"request {plan.number} would be recorded; the model was never trained on these and stays as it is")
-    else:
-        unseen = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.remaining.items())
-        print(
-            f"request {plan.number} would forget {len(plan.forget):,} examples in all and retain {len(plan.retain):,}"
-        )
-        print(f"unseen: {unseen}")
-        print(f"method {', fallback '.join(how.spec.text for how in plan.methods)}")
-        print(f"accepted if {plan.rule.text}")
+    unseen = ", ".join(f"{name} {len(rows):,}" for name, rows in plan.remaining.items())
+    print(f"  then forgotten {len(plan.forget):,} in all, retained {len(plan.retain):,}; unseen: {unseen}")
     print("Nothing was written.")
+
+
+def _forecast_lines(plan: "Plan", forecast: "Forecast") -> list[str]:
+    """Return what is done and how long it takes, what is judged, and with which power."""
+    first, *fallbacks = forecast.runs
+    does = "retrain the model from scratch without" if first.from_scratch else "update the current model to forget"
+    records = many(len(plan.new), "training example")
+    lines = [f"request {plan.number} would {does} {records}: {_time(first.samples, forecast)}"]
+    lines.append(f"method   {first.method}" + (f": {first.plan}" if first.plan else ""))
+    if forecast.judging_samples:
+        lines.append(f"judging  {plan.judging}: {_time(forecast.judging_samples, forecast)}")
+    elif plan.judging and not first.from_scratch:
+        lines.append(f"judging  {plan.judging}")
+    lines += [f"fallback {one.method}, if not accepted: {_time(one.samples, forecast)}" for one in fallbacks]
+    if forecast.samples_per_second is not None:
+        lines.append(f"speed    {forecast.samples_per_second:,.0f} examples/s, measured on a few training steps")
+    lines.append(f"accepted if {plan.rule.text}")
+    if first.from_scratch:
+        return [*lines, "         (a model retrained from scratch has forgotten by construction; accuracy decides)"]
+    power = forecast.power
+    sizes = f"{power.forgotten:,} forgotten and {power.unseen:,} {power.against} records"
+    seen = f"an attack AUC of {power.smallest:.0f} or more" if power.smallest < 100 else "no attack AUC"
+    value = f"{power.before.value:.0f} ({interval(power.before.low, power.before.high, 0)})"
+    meaning = "a decision can be expected" if power.enough else "expect inconclusive; collect requests or retrain"
+    return [*lines, f"power    {sizes} reveal {seen} in 80 % of cases; the current model has {value}: {meaning}"]
+
+
+def _time(samples: int | None, forecast: "Forecast") -> str:
+    if samples is None:
+        return "it is a method of your own, so its length is unknown"
+    seconds = forecast.seconds(samples)
+    about = f"about {duration(seconds)}, " if seconds is not None else ""
+    return f"{about}at most {samples:,} samples"
 
 
 def _plan_json(plan: "Plan") -> dict[str, Any]:
@@ -273,7 +320,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
     }
 
 
-def _print(done: "DeletionResult") -> None:
+def _print(done: "DeletionResult", args: argparse.Namespace) -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every known id is already forgotten. Nothing was written.")
@@ -285,7 +332,7 @@ def _print(done: "DeletionResult") -> None:
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
         print(f"{MARKS[finding['result']]} {finding['condition']}{scope}: {finding['why']}")
     for warning in receipt["method"]["attempts"][-1]["warnings"]:
-        print(f"warning     {plain(warning)}")
+        print(f"warning     {plain(for_shell(warning, args))}")
     if not len(done.plan.new):
         print(f"recorded: request {done.plan.number} names unseen records only; they are left out from now on, and the")
         print("model, which was never trained on them, stays as it is")

@@ -28,9 +28,9 @@ from regun.artifacts.trainings import Training, find_retrained, import_model
 from regun.cli.display import Display, open_display
 from regun.data.examples import Data
 from regun.data.registry import get_pipeline
+from regun.devices import as_device
 from regun.errors import RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
-from regun.inputs import as_device
 from regun.plugins import is_code
 from regun.settings import parse_spec
 from regun.splits import Reserve, Splits, make_splits
@@ -86,10 +86,10 @@ class RunContext:
 def open_run_context(args: argparse.Namespace, title: str, problems: Problems) -> RunContext | None:
     """Return the context of --store, --device, --threads and --quiet; None if there is no such store."""
     store = problems.attempt(lambda: open_store(args))
-    device = problems.attempt(lambda: read_device(args.device))
+    device = problems.attempt(lambda: as_device(args.device))
     problems.attempt(lambda: use_threads(args.threads))
     # a wrong device is reported with the others; the store is opened so that all problems are found at once
-    return RunContext(store, device or read_device("cpu"), open_display(args, title)) if store else None
+    return RunContext(store, device or as_device("cpu"), open_display(args, title)) if store else None
 
 
 def open_store(args: argparse.Namespace) -> Store:
@@ -241,12 +241,6 @@ def splits_of(
     shown = context.display.callbacks()
     resolved = resolve(spec, ranked_by, data, reserved, context.store, context.device, about=setup.about(), watch=shown)
     return make_splits(data.train.labels, resolved, reserved)
-
-
-def read_device(text: str) -> torch.device:
-    if text == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return as_device(text)
 
 
 def use_threads(count: int | None) -> None:

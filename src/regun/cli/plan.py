@@ -102,4 +102,4 @@ def _print_plan(study: Study, result: Mapping[str, Any]) -> None:
         print(f"{samples}; --probe runs a few steps to estimate the time.")
     else:
         left = duration(result["seconds_left"])
-        print(f"{samples}; time left at {result['samples_per_second']:,.0f} samples/s: about {left}.")
+        print(f"{samples}; time left at {result['samples_per_second']:,.0f} examples/s: about {left}.")

@@ -9,9 +9,10 @@ from importlib import resources
 from pathlib import Path
 
 from regun.artifacts import Store
-from regun.cli.options import Problems, read_device, use_threads
+from regun.cli.options import Problems, use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import emit, print_table, write
+from regun.devices import as_device
 from regun.errors import SettingsError
 from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
@@ -152,7 +153,7 @@ def selected_study(args: argparse.Namespace) -> Study:
 
 def open_context(args: argparse.Namespace, study: Study | None = None) -> OpenStudy:
     """Return the study (default: the selected one) with the data, store and device of the arguments."""
-    wanted, device = study or selected_study(args), read_device(args.device)
+    wanted, device = study or selected_study(args), as_device(args.device)
     place = Location(str(Path(args.store).resolve()), args.data_dir, str(device), args.snapshot_seconds)
     return OpenStudy.at(wanted, place)
 

@@ -41,8 +41,12 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Write a file, complete or not at all, and make its folder."""
+    """Write a file, complete or not at all, and make its folder; of several processes, the first does."""
     from regun.artifacts import write_file
+    from regun.parallel import is_writer
+
+    if not is_writer():
+        return path
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

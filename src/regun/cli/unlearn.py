@@ -7,7 +7,7 @@ from typing import Any, cast
 from regun.artifacts import write_weights
 from regun.artifacts.setup import Setup
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
-from regun.cli.arguments import BAD_INPUT, location_options
+from regun.cli.arguments import BAD_INPUT, for_shell, location_options
 from regun.cli.display import show_notes
 from regun.cli.options import Problems, read_start
 from regun.cli.terminal import emit, print_table
@@ -69,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
         "accuracy": {name: accuracies_of(m, parts, context) for name, m in (("before", base), ("after", after))},
         **{key: after.info[key] for key in keys},
     }
-    emit(result) if args.json else _print(result, setup, location_options(args))
+    emit(result) if args.json else _print(result, setup, args)
     return 0
 
 
-def _print(result: dict[str, Any], setup: Setup, location: str) -> None:
+def _print(result: dict[str, Any], setup: Setup, args: argparse.Namespace) -> None:
     cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     forgotten = many(result["forgotten"], "example")
     print(f"{result['method']} on {setup.model.name}, {setup.data.name}: {forgotten} forgotten")
@@ -88,6 +88,6 @@ def _print(result: dict[str, Any], setup: Setup, location: str) -> None:
     rows = [[name, accuracy_text(before[name]), accuracy_text(after[name])] for name in before]
     print_table(["accuracy, %", "before", "after"], rows)
     for sentence in result["warnings"]:
-        print(f"WARNING: {sentence}")
+        print(f"WARNING: {for_shell(sentence, args)}")
     print(f"key   {result['key'][:12]}\npath  {result['path']}")
-    print(f"next  regun audit {result['key'][:12]}{location}")
+    print(f"next  regun audit {result['key'][:12]}{location_options(args)}")

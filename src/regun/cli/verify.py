@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regun.cli.arguments import FAILED, Commands, add_machine, command
+from regun.cli.arguments import FAILED, Commands, add_machine, command, for_shell
 from regun.cli.forget import add_project, path_of, read_project
 from regun.cli.terminal import emit
 from regun.errors import SettingsError
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{name}:")
             for check in checks:  # notes quote the receipt
-                print(plain(f"  {MARKS[check.passed]} {check.name}: {check.note}"))
+                print(plain(f"  {MARKS[check.passed]} {check.name}: {for_shell(check.note, args)}"))
     failed = sum(check.passed is False for checks in groups.values() for check in checks)
     if args.json:
         emit(

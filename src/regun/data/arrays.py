@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from regun import hashing, rng
 from regun.data.examples import Batch, Examples, InputPipeline, Transform, channels_last, checked_labels
+from regun.devices import send
 from regun.errors import DataError
 from regun.types import Device, Indices
 
@@ -93,7 +94,9 @@ class ArrayExamples(Examples):
             images = self._transformed(index, self.pipeline.train, generator, device)
         else:
             images = self._transformed(index, self.pipeline.evaluation, rng.generator(0), device)
-        return Batch(self.normalise(images), torch.from_numpy(self.labels[index]).to(device), torch.from_numpy(index))
+        return Batch(
+            self.normalise(images), send(torch.from_numpy(self.labels[index]), device), torch.from_numpy(index)
+        )
 
     def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor:
         """Return evaluation inputs in [0, 1] before normalization: `normalise(pixels(i))` is `fetch(i).x`."""
@@ -115,7 +118,7 @@ class ArrayExamples(Examples):
         self, index: Indices, transforms: Sequence[Transform], generator: Generator, device: Device
     ) -> Tensor:
         """Return the stored images after the transforms, (B, C, H, W)."""
-        images = torch.from_numpy(np.take(np.asarray(self.images), index, axis=0)).to(device).permute(0, 3, 1, 2)
+        images = send(torch.from_numpy(np.take(np.asarray(self.images), index, axis=0)), device).permute(0, 3, 1, 2)
         for transform in transforms:
             images = transform(images, generator)
         return images
@@ -128,7 +131,7 @@ def _row_constants(
     """Return 1 / (std divisor) and -mean / std for every value of an image row."""
     deviation = torch.tensor(std, dtype=torch.float64)
     scale, shift = 1 / (deviation * divisor), -torch.tensor(mean, dtype=torch.float64) / deviation
-    return scale.float().repeat(width).to(device), shift.float().repeat(width).to(device)
+    return send(scale.float().repeat(width), device), send(shift.float().repeat(width), device)
 
 
 def _checked_index(indices: Indices, count: int) -> Indices:

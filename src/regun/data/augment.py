@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regun.devices import send
 from regun.errors import DataError, SettingsError
 from regun.settings import check, setting, to_json
 
@@ -87,7 +88,7 @@ class PadCrop(BaseTransform):
         down, across = padded.stride()[1:3]
         starts = (offsets[:, 0] * down + offsets[:, 1] * across).repeat_interleave(1 if last else channels)
         starts += torch.arange(len(planes)) * padded.stride(0)
-        lines = (starts[:, None] + torch.arange(height) * down).flatten().to(images.device)
+        lines = send((starts[:, None] + torch.arange(height) * down).flatten(), images.device)
         cut = padded.flatten().unfold(0, width * across, 1).index_select(0, lines)
         return cut.view(count, height, width, channels).permute(0, 3, 1, 2) if last else cut.view(images.shape)
 
@@ -100,9 +101,9 @@ class Flip(BaseTransform):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         flips = torch.rand(len(images), generator=generator) < self.p
-        source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images))).to(images.device)
-        mirrored = _take(images, flips.nonzero()[:, 0].to(images.device)).flip(-1)
-        return _take(torch.cat([images, mirrored]), source)
+        source = torch.where(flips, len(images) - 1 + flips.cumsum(0), torch.arange(len(images)))
+        mirrored = _take(images, send(flips.nonzero()[:, 0], images.device)).flip(-1)
+        return _take(torch.cat([images, mirrored]), send(source, images.device))
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class ColorJitter(BaseTransform):
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         amounts, turns = self.draw(len(images), generator)
-        blends = _blends(amounts, turns).to(images.device)
+        blends = send(_blends(amounts, turns), images.device)
         out = torch.empty_like(images, dtype=images.dtype if images.is_floating_point() else torch.float32)
         size = block_size(images)
         with torch.inference_mode():
@@ -143,8 +144,8 @@ class ColorJitter(BaseTransform):
         # Sorted by the hue's turn, the blends before (after) the hue concern a suffix (prefix) of the batch: no gathers
         order = hue_turn.argsort()
         had_hue = cast("list[int]", torch.bincount(hue_turn, minlength=4).cumsum(0).tolist())
-        shift, back = amounts[order, HUE].to(images.device), order.argsort().to(images.device)
-        order = order.to(images.device)
+        shift, back = send(amounts[order, HUE], images.device), send(order.argsort(), images.device)
+        order = send(order, images.device)
         planes, spare = work[: images.shape[1], : len(images)], work[images.shape[1] :, : len(images)]
         planes.copy_(_take(images, order).transpose(0, 1)).mul_(1 if images.is_floating_point() else 1 / 255)
         blends = blends.index_select(2, order)
@@ -209,7 +210,7 @@ class RandomErasing(BaseTransform):
         out = images.clone() if images.is_floating_point() else as_float(images)
         erased = [(i, box) for i, box in enumerate(boxes) if box[2] * box[3]]
         sizes = [images.shape[1] * high * wide for _, (_, _, high, wide) in erased]
-        noise = torch.split(torch.randn(sum(sizes), generator=generator).to(out), sizes)
+        noise = torch.split(send(torch.randn(sum(sizes), generator=generator), out.device).to(out.dtype), sizes)
         for (i, (top, left, high, wide)), patch in zip(erased, noise, strict=True):
             out[i, :, top : top + high, left : left + wide] = patch.view(-1, high, wide)
         return out

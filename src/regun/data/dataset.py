@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate  # pyright: ignore[reportUnknownVariableType]
 
 from regun.data.examples import Batch, Examples, batch_plan, by_position, checked_labels, code_of, named, to_device
+from regun.devices import send
 from regun.errors import DataError
 from regun.rng import derive, isolated
 from regun.types import Device, Indices, Inputs
@@ -132,7 +133,7 @@ class DatasetExamples(Examples):
             if not bool(finite.all()):
                 item = indices[int((~finite).nonzero()[0])]
                 raise DataError(f"input {name!r} holds NaN or infinity in item {item}; clean the data.")
-        return Batch(to_device(x, device), labels.to(device), torch.from_numpy(indices))
+        return Batch(to_device(x, device), send(labels, device), torch.from_numpy(indices))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from regun import hashing, rng
+from regun.devices import send
 from regun.errors import LabelError
 from regun.hashing import code_digest
 from regun.plugins import source_digest
@@ -181,8 +182,8 @@ def by_position(parts: Sequence[Tensor]) -> Mapping[str, Tensor]:
 def to_device(x: Inputs, device: Device) -> Inputs:
     """Return inputs on the device, image batches in the memory layout that convolutions prefer."""
     if isinstance(x, Tensor):
-        return channels_last(x.to(device))
-    return {name: part.to(device) for name, part in x.items()}
+        return channels_last(send(x, device))
+    return {name: send(part, device) for name, part in x.items()}
 
 
 def channels_last(x: Tensor) -> Tensor:

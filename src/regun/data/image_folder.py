@@ -14,7 +14,7 @@ import numpy as np
 from regun import hashing
 from regun.data.arrays import ArrayExamples, Images, content_digest
 from regun.data.examples import Data, InputPipeline, ProgressCallback
-from regun.errors import DataError, RegunError
+from regun.errors import DataError, RegunError, not_installed
 from regun.settings import read_json
 from regun.types import Indices
 
@@ -201,7 +201,7 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
     try:
         from PIL import Image
     except ImportError as fault:
-        raise DataError("image files need Pillow, which is not installed; run: pip install 'regun[images]'") from fault
+        raise DataError(not_installed("reading image files", "Pillow", "images")) from fault
     try:
         with Image.open(path) as opened:
             if opened.mode.startswith(("I", "F")):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regun.data.augment import BaseTransform, block_size, grey, match_layout
+from regun.devices import send
 from regun.errors import DataError, SettingsError
 from regun.settings import setting
 
@@ -70,7 +71,7 @@ def _apply(operation: Operation, images: Tensor, rows: Tensor, strength: Tensor)
     size = block_size(images)
     for part, strengths in zip(torch.split(rows, size), torch.split(strength, size), strict=True):
         if len(part):  # splitting nothing gives one empty part
-            results = operation(images.index_select(0, part.to(images.device)), strengths)
+            results = operation(images.index_select(0, send(part, images.device)), strengths)
             for row, result in zip(part, results, strict=True):  # ten times as fast as index_copy_ on uint8
                 images[int(row)] = result
 
@@ -81,7 +82,7 @@ def warp(images: Tensor, inverse: Tensor) -> Tensor:
     Coordinates are those of pixel centres, (x + 0.5, y + 0.5).
     """
     count, channels, height, width = images.shape
-    rows = inverse.to(images.device, torch.float32)[..., None, None]
+    rows = send(inverse.float(), images.device)[..., None, None]
     across = torch.arange(width, device=images.device) + 0.5
     down = (torch.arange(height, device=images.device) + 0.5)[:, None]
     x, y = (((rows[:, i, 0] * across + rows[:, i, 2]) + rows[:, i, 1] * down).floor_() for i in range(2))
@@ -168,8 +169,9 @@ def equalize(images: Tensor, strength: Tensor) -> Tensor:
     """
     values = images.flatten(2).long()
     planes = torch.arange(values.shape[0] * values.shape[1], device=images.device).view(*values.shape[:2], 1)
-    histogram = torch.bincount((values + 256 * planes).flatten(), minlength=256 * planes.numel())
-    histogram = histogram.view(*planes.shape[:2], 256)
+    # not `bincount`, for which the host waits on an accelerator
+    histogram = torch.zeros(*planes.shape[:2], 256, dtype=torch.long, device=images.device)
+    histogram.scatter_add_(2, values, torch.ones_like(values))
     step = (values.shape[2] - histogram.gather(2, values.amax(2, keepdim=True))) // 255
     table = (histogram.cumsum(2) - histogram + step // 2) // step.clamp(min=1)
     table = torch.where(step > 0, table, torch.arange(256, device=images.device)).clamp_(0, 255)
@@ -184,7 +186,7 @@ def _affine(like: Tensor, **entries: Tensor) -> Tensor:
 
 
 def _per_sample(numbers: Tensor, images: Tensor) -> Tensor:
-    return numbers.float().to(images.device)[:, None, None, None]
+    return send(numbers.float(), images.device)[:, None, None, None]
 
 
 OPERATIONS: dict[str, Operation] = {  # in torchvision's order

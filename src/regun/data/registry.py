@@ -1,5 +1,6 @@
 """Data sets by name: one record each, and a user's data set by its function."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -61,6 +62,8 @@ class DataSpec:
         A relative `file.py:function` is relative to `folder`, or else to the current directory.
         """
         if is_code(name):
+            if "root" not in values and default_folder() is not None and takes_root(name, folder):
+                values = {"root": default_folder(), **values}
             return _read_user_data(absolute_name(name, folder), values)
         problems = [] if name in DATA_SETS else [unknown("data set", name, [*DATA_SETS, USER_NAME])]
         try:
@@ -68,8 +71,10 @@ class DataSpec:
         except SettingsError as fault:
             raise SettingsError([*problems, *fault.problems]) from None
         record = DATA_SETS.get(name)
+        if record and "root" in record.takes:
+            settings = replace(settings, root=settings.root or default_folder())
         if record and "root" in record.takes and settings.root is None:
-            problems.append(f"the data set {name} needs its folder: give root=FOLDER (or --data-dir FOLDER).")
+            problems.append(f"the data set {name} needs its folder: give root=FOLDER, data_dir= or $REGUN_DATA.")
         for key, value in vars(settings).items() if record else ():
             if record and value and key not in (*LIMITS, *record.takes):
                 users = ", ".join(other.name for other in RECORDS if key in other.takes)
@@ -203,6 +208,11 @@ def data_set(name: str) -> DataSet:
     if name not in DATA_SETS:
         raise SettingsError([unknown("data set", name, [*DATA_SETS, USER_NAME])])
     return DATA_SETS[name]
+
+
+def default_folder() -> str | None:
+    """Return the folder of the data sets, from the environment."""
+    return os.environ.get("REGUN_DATA") or None
 
 
 def takes_root(name: str, folder: Path | str | None = None) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from regun.data.examples import Batch, Examples, checked_labels, named, to_device
+from regun.devices import send
 from regun.errors import DataError
 from regun.types import Device, Indices, Inputs
 
@@ -35,4 +36,4 @@ class TensorExamples(Examples):
     ) -> Batch:
         rows = torch.from_numpy(indices)
         x = self.x[rows] if isinstance(self.x, Tensor) else {name: tensor[rows] for name, tensor in self.x.items()}
-        return Batch(to_device(x, device), torch.from_numpy(self.labels[indices]).to(device), rows)
+        return Batch(to_device(x, device), send(torch.from_numpy(self.labels[indices]), device), rows)

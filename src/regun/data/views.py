@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from regun.data.examples import Batch, Examples, channels_last, named, with_indices
+from regun.devices import send
 from regun.errors import DataError
 from regun.hashing import digest
 from regun.types import Device, Indices, Inputs
@@ -102,6 +103,7 @@ class Joined(Examples):
         if len(batches) == 1:
             return Batch(batches[0].x, batches[0].y, rows)
         order = torch.from_numpy(np.argsort(np.argsort(self._owner(indices), kind="stable"), kind="stable"))
+        order = send(order, batches[0].y.device)
         parts = [named(batch.x) for batch in batches]
         x: Inputs = {name: _stacked(name, [part[name] for part in parts])[order] for name in parts[0]}
         if isinstance(batches[0].x, Tensor):

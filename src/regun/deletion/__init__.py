@@ -5,6 +5,7 @@ current model. `verify.py` checks files, chain and signature; `reaudit.py` repea
 docs/deletion.md documents the files.
 """
 
+from regun.deletion.forecast import Forecast, make_forecast
 from regun.deletion.forget import DeletionResult, check_unknown, forget, history, prepare
 from regun.deletion.options import Options
 from regun.deletion.plan import Plan
@@ -21,6 +22,7 @@ __all__ = [
     "CurrentModel",
     "DeletionRequest",
     "DeletionResult",
+    "Forecast",
     "Options",
     "Plan",
     "Project",
@@ -32,6 +34,7 @@ __all__ = [
     "forget",
     "history",
     "load_project",
+    "make_forecast",
     "prepare",
     "prepare_table",
     "read_pseudonyms",

@@ -116,7 +116,7 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
     """Raise where a request cannot be added: a file or link in the way, other content, a damaged or a cut ledger."""
     root = folder.root
     if root.exists() and not root.is_dir():
-        raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name a new one, or an existing --out.")
+        raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name another out=.")
     paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
     for path in paths:  # current.safetensors is a link, and is never written through
         if path.is_symlink():

@@ -183,7 +183,7 @@ def check_unknown(plan: Plan, request: DeletionRequest) -> None:
     if unknown and not plan.options.ignore_unknown:
         raise DataError(
             f"{len(unknown):,} of the {len(request.records):,} ids are unknown (the first: {few(unknown)}): no example "
-            f"has them, and no earlier request has forgotten them. Nothing was done; correct them, or --ignore-unknown."
+            f"has them, and no earlier request has forgotten them. Correct them, or set ignore_unknown=."
         )
 
 

@@ -101,6 +101,12 @@ class Plan:
         return self.opened.project.role if self.options.role is None else self.options.role
 
     @property
+    def trains_out_models(self) -> bool:
+        """True if short models are trained to judge a model that is not retrained from scratch."""
+        wanted = bool(self.rule.needs_influence and self.out_models and self.table is None)
+        return wanted and not self.opened.why_no_fresh_model
+
+    @property
     def judging(self) -> str:
         """Which models will be used or trained to judge by, as far as that is known; empty if none are needed."""
         if not len(self.new) or not self.rule.needs_influence or all(m.method.from_scratch for m in self.methods):
@@ -111,7 +117,7 @@ class Plan:
             return f"the prepared table ({about['folds']} folds, {many(about['repeats'], 'repeat')}); no other training"
         if self.out_models and self.opened.why_no_fresh_model:
             text = f"{text}: {self.opened.why_no_fresh_model}"
-        elif self.out_models:
+        elif self.trains_out_models:
             recipe = project.out_recipe(len(self.retain))
             steps = teacher_work(recipe, len(self.retain)).steps
             each = f"{many(recipe.epochs, 'epoch')} or {many(steps, 'step')} each"
@@ -177,14 +183,14 @@ def make_plan(
     if weights not in (base, current):
         raise RegunError(
             f"the project's model ({weights[:12]}) is neither the one that {folder.ledger} starts from ({base[:12]}) "
-            f"nor its current one ({current[:12]}); give one of these, or start a new --out."
+            f"nor its current one ({current[:12]}); give one of these, or start a new out=."
         )
     earlier = forgotten_names(folder, ledger.lines, pseudonyms, opened)
     data = pseudonyms.digest(opened.sets["train"].digest)
     if opened.project.ids is None and ledger.lines and ledger.lines[-1].data != data:
         raise RegunError(
             "the training data have changed since the last request and have no ids, so positions may mean other "
-            "examples now; use the data as they were then, or start a new --out (with ids)."
+            "examples now; use the data as they were then, or start a new out= with ids."
         )
     matched = match_records(request, opened.ids, earlier, pseudonyms)
     unseen = {name: pseudonyms.of(some) for name, some in matched.unseen.items()}
@@ -333,7 +339,7 @@ def forgotten_names(
             raise RegunError(
                 f"the training data are those of request {line.number}, but ids that it has forgotten are missing from "
                 f"the project's ids: they were renamed, and the forgotten records would become retain data. Give the "
-                f"ids of then, or start a new --out."
+                f"ids of then, or start a new out=."
             )
         names.update(trained, *unseen.values())
     return names
@@ -345,7 +351,7 @@ def check_same_ids(folder: Folder, line: LedgerLine, pseudonyms: Pseudonyms, ope
     if line.ids != opened.ids_are:
         raise RegunError(
             f"the ids of request {line.number} are {line.ids}, and the project's are {opened.ids_are}, so forgotten "
-            f"records would become retain data. Use the project as it was then, or start a new --out."
+            f"records would become retain data. Use the project as it was then, or start a new out=."
         )
 
 

@@ -47,7 +47,7 @@ def prepare_table(
         ledger = read_ledger(folder.ledger)
         check_intact(ledger, folder.ledger)
         if not ledger.lines:
-            raise RegunError(f"{deletions} has no ledger with requests; name the folder of regun forget --out.")
+            raise RegunError(f"{deletions} has no ledger with requests; name the folder that regun forget wrote.")
         forgotten = forgotten_names(folder, ledger.lines, pseudonyms or Pseudonyms(), opened)
     rows, ids = dict[str, Any](), dict[str, list[str]]()
     for name, examples in opened.sets.items():

@@ -32,8 +32,9 @@ from regun.data.overlap import check_overlap, id_texts
 from regun.data.plain import AugmentedExamples, check_no_augmentation
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
+from regun.devices import as_device
 from regun.errors import DataError, RegunError, SettingsError, StoreError
-from regun.inputs import as_compatible_model, as_device, count_classes
+from regun.inputs import as_compatible_model, count_classes
 from regun.methods._fresh_weights import reset
 from regun.plugins import find_function, user_code
 from regun.prepared import Prepared

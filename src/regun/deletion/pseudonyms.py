@@ -46,9 +46,9 @@ class Pseudonyms:
         if kind == self.kind:
             return
         if kind == "plain":
-            raise RegunError(f"the ledger {where} holds its ids in the clear; omit --salt, or start a new --out.")
+            raise RegunError(f"the ledger {where} holds its ids in the clear; omit pseudonyms=, or start a new out=.")
         got = "no salt" if self.salt is None else "another salt"
-        raise RegunError(f"the ledger {where} holds its ids as {kind}; got {got}. Give --salt with the first file.")
+        raise RegunError(f"the ledger {where} holds its ids as {kind}; got {got}. Give pseudonyms= with that salt.")
 
 
 def read_pseudonyms(path: Path | None) -> Pseudonyms:

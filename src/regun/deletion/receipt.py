@@ -97,7 +97,7 @@ def read_receipt(path: Path) -> Receipt:
         content = path.read_bytes()
     except OSError as fault:
         raise RegunError(
-            f"cannot read {path}: {fault.strerror or fault}. Name a receipt.json, or the folder of regun forget --out."
+            f"cannot read {path}: {fault.strerror or fault}. Name a receipt.json, or a folder with a ledger."
         ) from None
     receipt = read_json(content, str(path))
     if not isinstance(receipt, dict) or receipt.get("kind") != KIND or receipt.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]

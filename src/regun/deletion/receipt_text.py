@@ -85,8 +85,9 @@ def _numbers(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
         if after["retrain"]:
             row += [_cell(after["retrain"].get(name)), _cell(after["gaps"].get(name, {}).get("floor_mean"))]
         rows.append(row)
-    flags = shortened(" ".join(after["flags"][:1]), 300)
-    return {"head": head, "rows": rows, "how_to_read": how_to_read(shown), "flags": flags}
+    warnings = shortened(" ".join(after["warnings"][:1]), 300)
+    judged = {name: after["judgement"][name] for name in ("verdict", "reason")}
+    return {"head": head, "rows": rows, "how_to_read": how_to_read(shown), "warnings": warnings, **judged}
 
 
 def _cell(value: float | None) -> str:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from regun.auditing import Estimate, Gap, describe
 from regun.auditing.influence import Influence
+from regun.auditing.text import part_name
 from regun.auditing.verdict import OF_INFLUENCE, Decision, Verdict, decide
 from regun.errors import SettingsError, unknown
-from regun.render.audit_text import part_name
 from regun.render.numbers import fixed, interval
 
 FORGOTTEN = "forgotten"

@@ -7,7 +7,7 @@ from typing import Any
 
 from regun.deletion.ledger import LedgerLine, parse_line
 from regun.deletion.pseudonyms import check_private, read_secret
-from regun.errors import RegunError
+from regun.errors import RegunError, not_installed
 
 HOW = "openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out public.pem"
 
@@ -66,4 +66,4 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"cryptography.{name}")
     except ModuleNotFoundError:
-        raise RegunError("signatures need the package cryptography: pip install 'regun[sign]'") from None
+        raise RegunError(not_installed("a signature", "cryptography", "sign")) from None

@@ -43,11 +43,11 @@ def verify_receipt(path: Path, *, public_key: Path | None = None, alone: bool = 
 def locate(path: Path) -> tuple[Folder, int]:
     """Return the folder of a receipt and the number of its request."""
     if not path.is_file():
-        raise RegunError(f"cannot read {path}: no such file. Name a receipt.json, or the folder of regun forget --out.")
+        raise RegunError(f"cannot read {path}: no such file. Name a receipt.json, or a folder with a ledger.")
     place = path.resolve().parent
     folder = Folder(place.parent.parent)
     if path.name != RECEIPT or not place.name.isdigit() or not folder.ledger.is_file():
-        raise RegunError(f"{path} is not DIR/requests/NUMBER/{RECEIPT} of a folder with a {LEDGER}; try --alone.")
+        raise RegunError(f"{path} is not DIR/requests/NUMBER/{RECEIPT} of a folder with a {LEDGER}; try alone=.")
     return folder, int(place.name)
 
 
@@ -60,11 +60,11 @@ def verify_folder(
     """
     folder = Folder(root.resolve())
     if not folder.ledger.is_file():
-        raise RegunError(f"{root} has no {LEDGER}; name a receipt.json, or the folder of regun forget --out.")
+        raise RegunError(f"{root} has no {LEDGER}; name a receipt.json, or the folder of a ledger.")
     signer = read_public_key(public_key) if public_key is not None else None
     expected = expect.strip().lower() if expect is not None else BEGINNING
     if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
-        raise RegunError(f"--expect is {expect!r:.80}; give the hash of a ledger line: 64 digits 0-9 and a-f.")
+        raise RegunError(f"expect= is {expect!r:.80}; give the hash of a ledger line: 64 digits 0-9 and a-f.")
     ledger, current = read_ledger(folder.ledger), ""
     old = {line.number for line in old_tables(ledger)}
     for line in ledger.lines:
@@ -192,7 +192,7 @@ def _signature(place: Path, line: LedgerLine, signer: str | None) -> list[Check]
     if read_signature(content) != line:
         return [Check(SIGNATURE, False, "is missing or invalid: the ledger line says that the request is signed")]
     if signer is None:
-        return [Check(SIGNATURE, True, f"by the key {line.signer}; --public-key checks whose it is")]
+        return [Check(SIGNATURE, True, f"by the key {line.signer}; public_key= checks whose it is")]
     same = line.signer == signer
     return [Check(SIGNATURE, same, "by the expected key" if same else f"by another key: {line.signer}")]
 
@@ -208,7 +208,7 @@ def _alone(path: Path, signer: str | None) -> list[Check]:
     checks = [_file(path, line.files.get(RECEIPT, ""))]
     if checks[0].passed:
         checks += [Check(RECEIPT, False, fault) for fault in _misfits(read_receipt(path), line)]
-    return [*checks, *_signature(path.parent, line, signer), Check("files and ledger", None, "not checked (--alone)")]
+    return [*checks, *_signature(path.parent, line, signer), Check("files and ledger", None, "not checked (alone=)")]
 
 
 def _field(receipt: Receipt, section: str, name: str) -> Any:

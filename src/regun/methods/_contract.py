@@ -128,6 +128,8 @@ class Method:
     """Settings that have no default which would mean anything: they must be said, by the user or by the base."""
     own_needs: Callable[[Any], Needs] | None = None
     """What given settings need, where that depends on them; `needs` is then what some settings need."""
+    is_loss: Callable[[Any], bool] = lambda config: False
+    """Whether a run with these settings is one loss per step, with nothing after the last: any loop can run it."""
     runs: "Callable[[Any], Sequence[tuple[Method, Any]]] | None" = None
     """Other methods that this one runs, with their settings: their code decides the result too."""
 

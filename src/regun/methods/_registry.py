@@ -165,6 +165,7 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         training_augmentation=getattr(module, "TRAINING_AUGMENTATION", False),
         required=getattr(module, "REQUIRED", ()),
         own_needs=getattr(module, "needs", None),
+        is_loss=getattr(module, "is_loss", lambda config: False),
         runs=getattr(module, "runs", None),
     )
 
@@ -177,5 +178,11 @@ def _from_function(function: Any, name: str) -> Method:
     title = getattr(function, "__name__", name)
     about = inspect.getdoc(function) or ""
     return Method(
-        name, title, about, lambda job, _: cast("Fitted | None", function(job)), needs=NO_NEEDS, source=source
+        name,
+        title,
+        about,
+        lambda job, _: cast("Fitted | None", function(job)),
+        needs=NO_NEEDS,
+        source=source,
+        is_loss=lambda _: True,  # up to its call of `fit`
     )

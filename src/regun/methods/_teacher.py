@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regun.devices import send
 from regun.errors import DivergedError, RegunError
 from regun.methods._budget import first_part
 from regun.methods._contract import Work, passes
@@ -91,7 +92,7 @@ def answers_of(teachers: Sequence[nn.Module], job: Job, temperature: float) -> C
     logits = torch.stack([eval_logits(teacher, job.examples, forget, job.device) for teacher in teachers])
     answers = functional.softmax(logits.double() / temperature, dim=-1).mean(dim=0).float()
     rows = rows_of_step(job, answers)
-    return lambda step: rows(step).to(job.device)
+    return lambda step: send(rows(step), job.device)
 
 
 def rows_of_step(job: Job, values: Tensor) -> Callable[[Step], Tensor]:
@@ -99,4 +100,4 @@ def rows_of_step(job: Job, values: Tensor) -> Callable[[Step], Tensor]:
     forget = job.indices("forget")
     place = torch.full((len(job.examples),), -1)
     place[torch.from_numpy(forget)] = torch.arange(len(forget))
-    return lambda step: values[place[step.forget.indices.cpu()]]
+    return lambda step: values[place[step.forget.indices]]

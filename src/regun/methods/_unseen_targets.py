@@ -64,7 +64,7 @@ def histogram_picks(
     pool: Pool, labels: Tensor, m: int | None, granularity: str, generator: torch.Generator, *, replacement: bool
 ) -> Picks:
     """Return draws that match the forget batch's class histogram, for the batch, each class or each example."""
-    y = labels.cpu().numpy()
+    y = labels.numpy()
     histogram = np.bincount(y, minlength=pool.classes)
     wanted = len(y) if m is None else m
     if granularity == "sample":
@@ -108,8 +108,9 @@ def nearest(features: Tensor, heldout: Tensor, k: int, block: int = 4096) -> Ten
 def nearest_picks(neighbours: Tensor, labels: Tensor, classes: int, granularity: str) -> Picks:
     """Return each forget example's neighbours (b, k), speaking for the batch, its class, or the example alone."""
     count, k = neighbours.shape
-    y = labels.cpu()
-    group_of = {"batch": torch.zeros(count, dtype=torch.long), "class": y, "sample": torch.arange(count)}[granularity]
+    group_of = {"batch": torch.zeros(count, dtype=torch.long), "class": labels, "sample": torch.arange(count)}[
+        granularity
+    ]
     groups = {"batch": 1, "class": classes, "sample": count}[granularity]
     return Picks(neighbours.reshape(-1), group_of.repeat_interleave(k), group_of, groups)
 

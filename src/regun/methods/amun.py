@@ -87,6 +87,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return attack + passes(config.epochs, sum(sizes[n] for n in config.train_on.split("+")), config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Attack, then fine-tune."""
     x, labels, failed = adversarial_set(job, config)
@@ -142,7 +147,7 @@ def _view(job: Job, batch: Batch, space: str) -> tuple[View, Callable[[Tensor, T
     """Return what the attack changes, and how changed rows become model inputs."""
     examples = job.examples
     if isinstance(examples, PixelExamples):
-        indices = batch.indices.cpu().numpy()
+        indices = batch.indices.numpy()
         pixels = examples.pixels(indices, job.device)
         if space == "pixel":
             low, high = torch.zeros_like(pixels[:1]), torch.ones_like(pixels[:1])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regun.devices import send
 from regun.methods._contract import Choice, Needs, Range, Ranges, Work, passes
 from regun.methods._fresh_weights import fresh_model
 from regun.models.forward import logits_of
@@ -51,18 +52,23 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, forget + round(config.retain_share * retain), config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill from both teachers."""
     good, bad = frozen_copy(job.model), frozen_copy(fresh_model(job, "bad teacher"))
     forget, retain = job.indices("forget"), job.indices("retain")
     subset = sample(retain, round(config.retain_share * len(retain)), job.seed, "subset")
-    unwanted = torch.zeros(len(job.examples), dtype=torch.bool, device=job.device)
+    unwanted = torch.zeros(len(job.examples), dtype=torch.bool)
     unwanted[torch.from_numpy(forget)] = True
 
     def loss(step: Step) -> Tensor:
         batch = step.part("both")
         with torch.no_grad():
-            chosen = unwanted[batch.indices.to(job.device)].unsqueeze(1)
+            chosen = send(unwanted[batch.indices], job.device).unsqueeze(1)
             answers = torch.where(chosen, logits_of(bad, batch.x), logits_of(good, batch.x)).float()
         target = functional.softmax(answers / config.temperature, dim=1)
         log_p = functional.log_softmax(job.logits(batch.x) / config.temperature, dim=1)

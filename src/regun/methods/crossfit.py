@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regun.data.examples import Inputs
+from regun.devices import send
 from regun.errors import RegunError
 from regun.methods._contract import Needs, Range, Ranges, Work
 from regun.methods._teacher import rows_of_step
@@ -80,6 +81,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return Work(steps, steps * (min(config.batch_size, forget) + min(config.retain_batch, retain)))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill forgotten records towards their out-of-fold predictions while training on retained ones."""
     if job.out_of_fold is None:
@@ -89,7 +95,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
     def loss(step: Step) -> Tensor:
         logits, retained = joint_logits(job, step.forget.x, step.retain.x)
-        target = targets(step).to(job.device)
+        target = send(targets(step), job.device)
         forgetting = functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="sum")
         keeping = functional.cross_entropy(retained, step.retain.y)
         if base is not None:

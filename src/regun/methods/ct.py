@@ -47,6 +47,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Transpose, then fine-tune."""
     turned, uneven = transpose(job.model)

@@ -46,6 +46,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return config.layers == "all"
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Train on the retain set."""
     stream = one_pass(job, "retain", retained(job, config.subset), config.batch_size)

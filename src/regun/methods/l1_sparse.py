@@ -47,6 +47,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, min(forget, retain) if config.subset else retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Fine-tune under the penalty."""
     parameters = list(trainable(job.model).values())
@@ -56,8 +61,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
         strength = strength_at(config, step.epoch, step.epochs)
         if strength == 0:
             return value
-        with torch.autocast(job.device.type, enabled=False):
-            return value + strength * torch.stack([p.float().abs().sum() for p in parameters]).sum()
+        return value + strength * torch.stack([p.float().abs().sum() for p in parameters]).sum()
 
     stream = one_pass(job, "retain", retained(job, config.subset), config.batch_size)
     return fit(job, stream, loss, config)

@@ -40,6 +40,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, forget, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend on the forget set."""
     stream = one_pass(job, "forget", job.indices("forget"), config.batch_size)

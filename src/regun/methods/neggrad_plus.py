@@ -58,6 +58,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return paired_passes(config.epochs, forget, retain, (config.batch_size, config.batch_size), config.epoch)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Ascend and descend, together or one after the other."""
     stream = paired(job, config.batch_size, config.batch_size, epoch=config.epoch)

@@ -27,7 +27,7 @@ from regun.methods._contract import RESNET_LR, Needs, Range, Ranges, Work, passe
 from regun.methods._steer import clipped, gradients, steered
 from regun.methods.finetune import retain_loss
 from regun.models.forward import batchnorms
-from regun.rng import generator
+from regun.rng import own_torch_rng
 from regun.settings import setting
 from regun.training.fit import Fitted, fit
 from regun.training.gradients import trainable
@@ -91,9 +91,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
         if step.epoch >= step.epochs - config.repair_epochs:
             return value
         noisy_steps += 1
-        draw = generator(job.seed, "noise", step.epoch, step.number)
         directions = clipped(gradients(value, weights), config.clip)
-        noise = [torch.randn(w.shape, generator=draw) * (config.noise / config.lr) for w in weights]
+        with own_torch_rng(job.derive("noise", step.epoch, step.number), job.device):
+            noise = [torch.randn(w.shape, device=w.device) * (config.noise / config.lr) for w in weights]
         return steered(value, weights, [d - n.to(d) for d, n in zip(directions, noise, strict=True)])
 
     fitted = fit(job, one_pass(job, "retain", job.indices("retain"), config.batch_size), loss, config)

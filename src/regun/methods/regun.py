@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regun.devices import send
 from regun.errors import SettingsError
 from regun.methods._batchnorm import freeze_statistics, reestimate_statistics
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
@@ -137,6 +138,11 @@ def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Wor
     return sum([each] * teachers, _distillation(config, forget, retain))
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return config.batchnorm != "reestimate"
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Distill the forget set towards the target while training on the retain set."""
     begun = replace(job.cost)
@@ -193,7 +199,8 @@ class Target:
 
     def __call__(self, step: Step) -> Tensor:
         picks = self.pick(step, generator(self.job.seed, "reference", step.epoch, step.number))
-        return aggregate(picks, self.logits_at, self.config.aggregation, self.config.temperature).to(self.job.device)
+        target = aggregate(picks, self.logits_at, self.config.aggregation, self.config.temperature)
+        return send(target, self.job.device)
 
 
 def unseen_target(job: Job, config: Config) -> Target:
@@ -215,18 +222,21 @@ def unseen_target(job: Job, config: Config) -> Target:
 
 
 def _picker(job: Job, config: Config, pool: Pool, source: nn.Module) -> Callable[[Step, torch.Generator], Picks]:
+    def labels(step: Step) -> Tensor:  # not `step.forget.y`, which may be on an accelerator
+        return torch.from_numpy(job.examples.labels_at(step.forget.indices.numpy()))
+
     if config.selector == "histogram":
         return lambda step, draw: histogram_picks(
-            pool, step.forget.y, config.m, config.granularity, draw, replacement=config.replacement
+            pool, labels(step), config.m, config.granularity, draw, replacement=config.replacement
         )
     if config.selector == "uniform":
-        return lambda step, draw: uniform_picks(pool, step.forget.y, config.m, draw, replacement=config.replacement)
+        return lambda step, draw: uniform_picks(pool, labels(step), config.m, draw, replacement=config.replacement)
     forget = job.indices("forget")
     ours = eval_features(source, job.examples, forget, job.device)
     theirs = eval_features(source, job.examples, job.indices("heldout"), job.device)
     neighbours = nearest(ours, theirs, config.k)
     rows = rows_of_step(job, neighbours)
-    return lambda step, _: nearest_picks(rows(step), step.forget.y, pool.classes, config.granularity)
+    return lambda step, _: nearest_picks(rows(step), labels(step), pool.classes, config.granularity)
 
 
 def _trains_teacher(config: Config) -> bool:

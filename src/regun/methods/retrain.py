@@ -46,6 +46,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return passes(config.epochs, retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return config.layers == "all"
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Start from fresh weights and train on the retain set."""
     copy_layers(fresh_model(job, "init"), job.model, config.layers)

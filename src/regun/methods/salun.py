@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regun.devices import send
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Needs, Range, Ranges, Work, paired_passes
 from regun.rng import generator
 from regun.settings import setting
@@ -74,5 +75,5 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 def random_labels(y: Tensor, classes: int, draw: torch.Generator, *, wrong: bool) -> Tensor:
     """Return uniform labels, over the K-1 wrong classes or over all K."""
-    shift = torch.randint(1 if wrong else 0, classes, y.shape, generator=draw).to(y.device)
-    return (y + shift) % classes
+    shift = torch.randint(1 if wrong else 0, classes, y.shape, generator=draw)
+    return (y + send(shift, y.device)) % classes

@@ -59,6 +59,11 @@ def work(config: Config, forget: int, retain: int) -> Work:
     return ascent + passes(config.epochs, retain, config.batch_size)
 
 
+def is_loss(config: Config) -> bool:
+    """Return True if any loop can run the method (`regun.steps`)."""
+    return True
+
+
 def unlearn(job: Job, config: Config) -> Fitted:
     """Alternate forget and retain passes."""
     teacher = frozen_copy(job.model)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regun.errors import RegunError
+from regun.errors import RegunError, not_installed
 from regun.models.forward import logits_of
 from regun.types import Inputs
 
@@ -97,10 +97,7 @@ def silent_transformers(needed_by: str) -> Generator[ModuleType]:
             bars = importlib.import_module("transformers.utils.logging")
             hub = importlib.import_module("huggingface_hub.utils")
         except ImportError as error:
-            raise RegunError(
-                f"the model {needed_by!r} needs the package transformers, which cannot be imported ({error}). "
-                "Install it with: pip install 'regun[transformers]'"
-            ) from error
+            raise RegunError(not_installed(f"the model {needed_by!r}", "transformers", "transformers")) from error
         loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
         levels = [logger.level for logger in loggers]
         shown, hub_hidden = bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()

@@ -14,6 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from regun.errors import RegunError
+from regun.parallel import alone
+from regun.parallel.shard import sharded
 from regun.types import Inputs
 
 
@@ -46,7 +48,8 @@ def logits_of(model: nn.Module, x: Inputs) -> Tensor:
         meter.count(examples_in(x))
         meter.inside = True
     try:
-        output: object = _call_protected(model, x)
+        together = sharded(model, x, _logits)
+        return _logits(model, x) if together is None else together
     except SystemExit as fault:
         raise RegunError(
             f"{type(model).__name__} called sys.exit({fault.code!r}) in its forward; raise an error instead."
@@ -54,16 +57,6 @@ def logits_of(model: nn.Module, x: Inputs) -> Tensor:
     finally:
         if meter is not None and outermost:
             meter.inside = False
-    if isinstance(output, Mapping):
-        output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
-    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-    if not isinstance(logits, Tensor):
-        raise RegunError(
-            f"{type(model).__name__} returned {_kind(output)}, from which no logits can be read. "
-            "A model must return a tensor of logits, or an object or mapping with a tensor 'logits'; for any other, "
-            "write logits=lambda output: ..., a function from what it returns to the logits, as in output[0]."
-        )
-    return logits
 
 
 def batchnorms(model: nn.Module) -> list[_BatchNorm]:
@@ -97,7 +90,8 @@ def features_of(model: nn.Module, x: Inputs) -> Tensor:
 
     hooks = [layer.register_forward_pre_hook(record) for layer in model.modules() if _outputs(layer)]
     try:
-        logits = logits_of(model, x)
+        with alone():  # hooks see the whole batch
+            logits = logits_of(model, x)
     finally:
         for hook in hooks:
             hook.remove()
@@ -126,6 +120,13 @@ def counting(count: Callable[[int], None] | None) -> Generator[None]:
             yield
     finally:
         _METER.reset(token)
+
+
+def count_pass(examples: int) -> None:
+    """Count a forward pass over so many examples that other processes ran, at least in part."""
+    meter = _METER.get()
+    if meter is not None and not meter.inside:
+        meter.count(examples)
 
 
 @contextmanager
@@ -181,6 +182,21 @@ def _call_protected(model: nn.Module, x: Inputs) -> Any:
         output = model(*x.values()) if by_position else model(**x)
     in_place[model.training] = in_place.get(model.training, False) or _versions(x) != versions
     return output
+
+
+def _logits(model: nn.Module, x: Inputs) -> Tensor:
+    """Call the model and return the logits in what it returns."""
+    output: object = _call_protected(model, x)
+    if isinstance(output, Mapping):
+        output = cast("Mapping[str, object]", output).get("logits", cast(object, output))
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor):
+        raise RegunError(
+            f"{type(model).__name__} returned {_kind(output)}, from which no logits can be read. "
+            "A model must return a tensor of logits, or an object or mapping with a tensor 'logits'; for any other, "
+            "write logits=lambda output: ..., a function from what it returns to the logits, as in output[0]."
+        )
+    return logits
 
 
 def _versions(x: Inputs) -> list[int]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,11 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 def plain(text: str) -> str:
     """Text of others without the control characters a terminal would obey."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def folded(text: str, first: str = "", rest: str = "") -> str:
+    """Text in lines of at most 110 columns; the first starts with `first`, the others with `rest`."""
+    return textwrap.fill(text, 110, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def one_line(text: str) -> str:

@@ -1,9 +1,9 @@
 """The one loop that changes weights."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from regun.errors import SettingsError
 from regun.models.forward import counting
+from regun.parallel import current, is_writer
 from regun.rng import derive, own_torch_rng
+from regun.training.divergence import DivergenceWatch
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
 from regun.training.streams import Stream
@@ -45,6 +47,40 @@ class Fitted:
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+@dataclass(frozen=True)
+class LossRun:
+    """What `fit` was called with: the loss of each step of a stream, and how weights are updated by it."""
+
+    job: Job
+    stream: Stream
+    loss: Callable[[Step], Tensor]
+    recipe: Updates
+    mask: Mask | None
+
+
+class _HandedOver(BaseException):
+    """Ends a method at its call of `fit`, whose steps another loop will take."""
+
+    def __init__(self, run: LossRun) -> None:
+        super().__init__()
+        self.run = run
+
+
+_FOR_OTHER_LOOP: ContextVar[nn.Module | None] = ContextVar("regun: the model of another loop", default=None)
+
+
+def hand_over(method: Callable[[], object], model: nn.Module) -> LossRun | None:
+    """Run a method up to its call of `fit` for `model` and return what it called it with; None if it never did."""
+    token = _FOR_OTHER_LOOP.set(model)
+    try:
+        method()
+    except _HandedOver as end:
+        return end.run
+    finally:
+        _FOR_OTHER_LOOP.reset(token)
+    return None
+
+
 def fit(
     job: Job,
     stream: Stream,
@@ -59,6 +95,8 @@ def fit(
     With a `mask` (True = may change), all other weights keep their exact values, whatever momentum and decay say. It
     names the trainable ones; frozen ones never change.
     """
+    if job.model is _FOR_OTHER_LOOP.get():
+        raise _HandedOver(LossRun(job, stream, loss, recipe, mask))
     run = _Run(job, stream, loss, recipe, mask, checkpoint)
     run.resume()
     started = time.perf_counter() - job.cost.seconds
@@ -86,13 +124,16 @@ class _Run:
         self.job, self.stream, self.loss, self.recipe, self.checkpoint = job, stream, loss, recipe, checkpoint
         self.optimizer = build_optimizer(job.model, recipe)
         self.parameters = {n: p for n, p in job.model.named_parameters() if p.requires_grad}
-        self.buffers = list(job.model.buffers())
+        self.watch = DivergenceWatch(job.model, self.optimizer, job.device)
         self.guard = _MaskGuard(self.parameters, self.optimizer, mask) if mask is not None else None
         self.epochs = self._epochs()
         self.epoch, self.step = 0, 0
-        self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
+        self.total_loss, self.latest_loss, self.samples, self.seconds = 0.0, 0.0, 0, 0.0
         self.fitted = Fitted()
-        if recipe.compile:
+        self.processes = current()
+        if self.processes is not None:
+            self.processes.share_weights(job.model)
+        elif recipe.compile:  # a model whose batches are shared among processes runs as it is
             job.model.compile()
 
     @property
@@ -112,49 +153,42 @@ class _Run:
         for batches in parts:
             step = Step(batches, self.epoch, self.epochs, self.step)
             lr = self.recipe.lr_at(self.epoch, self.step / self.stream.steps(self.epoch), self.epochs)
-            value = self._update(step, lr)
+            updated = self._update(step, lr)
             now = time.perf_counter()
             self.seconds, clock = self.seconds + now - clock, now
-            if value is None:
+            if not updated:
                 return
-            self.total_loss += value
             self.samples += step.samples_read
             self.step += 1
             if now - shown > 0.2:
-                self._show(value)
+                self._show()
                 shown = now
             if self.finished:
                 break
-            if self.step < self.stream.steps(self.epoch) and self.checkpoint is not None and self.checkpoint.due():
-                self.checkpoint.save(self._snapshot())
-        self._end_epoch()
+            if self.step < self.stream.steps(self.epoch) and self._snapshot_due():
+                if self._diverged():
+                    return
+                self._save()
+        if not self._diverged():
+            self._end_epoch()
 
-    def _update(self, step: Step, lr: float) -> float | None:
-        """Take one step and return its loss; None, and nothing changed, if the loss or a gradient is not finite."""
+    def _update(self, step: Step, lr: float) -> bool:
+        """Take one step; return False, and change nothing, once a loss or gradient that is not finite was read."""
         job = self.job
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        before, counted = [b.clone() for b in self.buffers], job.cost.forward
+        self.watch.save_buffers()
+        counted = job.cost.forward
         with own_torch_rng(derive(job.seed, "layers", job.cost.steps), job.device):
             bf16 = resolve_precision(self.recipe.precision, job.device) == "bf16"
             with torch.autocast(job.device.type, dtype=torch.bfloat16) if bf16 else nullcontext():
                 value = self.loss(step)
-            number = float(value.detach())
-            if math.isfinite(number):
-                value.backward()  # pyright: ignore[reportUnknownMemberType]
+            value.backward()  # pyright: ignore[reportUnknownMemberType]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        if not math.isfinite(number) or not _finite(gradients):
-            for buffer, old in zip(self.buffers, before, strict=True):
-                buffer.copy_(old)
-            if not _finite(list(self.parameters.values())):  # the weights overflowed: back to the epoch's start
-                with torch.no_grad():
-                    for name, parameter in self.parameters.items():
-                        parameter.copy_(self.epoch_start[name])
-            what = "loss" if not math.isfinite(number) else "gradient"
-            where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
-            self.fitted.diverged = f"the {what} was not finite {where} (lr {lr:g})"
-            return None
+        self.watch.add(value, gradients, self.step, self.samples, lr, job.cost)
+        if self.watch.due and self._diverged():
+            return False
         if self.guard is None:
             self.optimizer.step()
         else:
@@ -162,7 +196,23 @@ class _Run:
         # a compiled model that is called directly does not count its passes
         uncounted = max(0, step.samples_read - (job.cost.forward - counted))
         job.cost.add(steps=1, forward=uncounted, backward=step.samples_read)
-        return number
+        return True
+
+    def _diverged(self) -> bool:
+        """Read the losses since the last call; if one diverged, restore the run as it was before that step."""
+        losses, divergence = self.watch.read()
+        for self.latest_loss in losses:
+            self.total_loss += self.latest_loss
+        if divergence is None:
+            return False
+        self.watch.restore(self.parameters, self.epoch_start)
+        before = divergence.record
+        self.step, self.samples = before.step, before.samples
+        cost = before.cost
+        self.job.cost.steps, self.job.cost.forward, self.job.cost.backward = cost.steps, cost.forward, cost.backward
+        where = f"in epoch {self.epoch + 1}, step {self.step + 1}"
+        self.fitted.diverged = f"the {divergence.what} was not finite {where} (lr {before.lr:g})"
+        return True
 
     def _end_epoch(self) -> None:
         done = Epoch(
@@ -176,19 +226,24 @@ class _Run:
         self.fitted.epochs.append(done)
         self.epoch, self.step = self.epoch + 1, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
-        if self.checkpoint is not None and self.epoch < self.epochs and not self.finished and self.checkpoint.due():
-            self.checkpoint.save(self._snapshot())
+        if self.processes is not None:
+            sums = [p.detach().double().sum() for p in self.parameters.values()]
+            self.processes.check_same("weights", torch.stack(sums).cpu().numpy())
+        if self.epoch < self.epochs and not self.finished and self._snapshot_due():
+            self._save()
         with counting(None):  # what an observer looks at is not the run's cost
             self.job.on_epoch(done, self.job.model)
 
-    def _show(self, loss: float) -> None:
+    def _show(self) -> None:
         speed = self.samples / max(self.seconds, 1e-9)
         steps = self.stream.steps(self.epoch)
         left = sum(self.stream.steps(e) for e in range(self.epoch, self.epochs)) - self.step
         if self.job.budget is not None and self.job.budget.steps is not None:
             left = min(left, self.job.budget.steps - self.job.cost.steps)
         seconds_left = left * self.seconds / max(1, self.step)
-        self.job.on_progress(Progress(self.epoch + 1, self.epochs, self.step, steps, loss, speed, seconds_left))
+        self.job.on_progress(
+            Progress(self.epoch + 1, self.epochs, self.step, steps, self.latest_loss, speed, seconds_left)
+        )
 
     def _epochs(self) -> int:
         budget = self.job.budget
@@ -201,6 +256,18 @@ class _Run:
             steps, samples = steps + self.stream.steps(epochs), samples + self.stream.samples(epochs)
             epochs += 1
         return epochs
+
+    def _snapshot_due(self) -> bool:
+        """Return True if this process is to save a snapshot; of several, which all have the same weights, one does.
+
+        It waits until all of them have read the losses, so that none of them alone finds that the run diverged.
+        """
+        unread = self.processes is not None and bool(self.watch.pending)
+        return self.checkpoint is not None and is_writer() and not unread and self.checkpoint.due()
+
+    def _save(self) -> None:
+        assert self.checkpoint is not None
+        self.checkpoint.save(self._snapshot())
 
     def _snapshot(self) -> Snapshot:
         tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
@@ -220,7 +287,10 @@ class _Run:
         return Snapshot(tensors, meta)
 
     def resume(self) -> None:
-        saved = self.checkpoint.load() if self.checkpoint is not None else None
+        saved = self.checkpoint.load() if self.checkpoint is not None and is_writer() else None
+        if self.checkpoint is not None and self.processes is not None:  # all go on from what one of them has read
+            meta, tensors = self.processes.broadcast(*((saved.meta, saved.tensors) if saved else (None, {})))
+            saved = Snapshot(tensors, meta) if meta is not None else None
         if saved is None:
             return
         model = {n[len("model.") :]: t for n, t in saved.tensors.items() if n.startswith("model.")}
@@ -260,11 +330,3 @@ class _MaskGuard:
         with torch.no_grad():
             for parameter, allowed, original in self.entries:
                 parameter.copy_(torch.where(allowed, parameter, original))
-
-
-def _finite(tensors: list[Any]) -> bool:
-    """Return True if every number is finite: their largest absolute values are, and so is the sum of those."""
-    if not tensors:
-        return True
-    largest = torch._foreach_norm([t.detach() for t in tensors], float("inf"))  # pyright: ignore
-    return math.isfinite(float(torch.stack(list(largest)).double().sum()))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import TypeVar, cast
 
 import numpy as np
@@ -10,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from regun.data.examples import Batch, Examples
-from regun.models.forward import counting, features_of, logits_of
+from regun.data.examples import Examples
+from regun.models.forward import count_pass, counting, features_of, logits_of
+from regun.parallel import alone, current
 from regun.training.job import copied
 from regun.types import Indices, Inputs
 
@@ -28,28 +28,23 @@ def logit_batches(
     model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu"
 ) -> Generator[Tensor]:
     """Yield logits per batch, for more than memory holds; close it to restore the model's mode."""
-    batches = eval_batches(examples, indices, device)
     with in_eval_mode(model):
         if len(indices) > 2 * BATCH:
-            first = next(batches)
-            with counting(None), torch.no_grad():
-                x = first.x
-                model = folded(model, x[:2] if isinstance(x, Tensor) else {name: part[:2] for name, part in x.items()})
-            batches = chain([first], batches)
-        yield from _over(batches, lambda x: logits_of(model, x))
+            x = examples.fetch(indices[:2], device=device).x
+            with counting(None), torch.no_grad(), alone():
+                model = folded(model, x)
+        yield from _over(examples, indices, device, lambda x: logits_of(model, x))
 
 
 def eval_features(model: nn.Module, examples: Examples, indices: Indices, device: torch.device | str = "cpu") -> Tensor:
     """Return inputs of the final linear layer (n, d), float32 on the CPU, in the order of `indices`."""
     with in_eval_mode(model):
-        return torch.cat(list(_over(eval_batches(examples, indices, device), lambda x: features_of(model, x))))
+        return torch.cat(list(_over(examples, indices, device, lambda x: features_of(model, x))))
 
 
-def eval_batches(
-    examples: Examples, indices: Indices, device: torch.device | str = "cpu", size: int = BATCH
-) -> Iterator[Batch]:
-    """Yield the evaluation view of `indices`, batch by batch."""
-    return examples.stream(np.split(indices, range(size, len(indices), size)), device=device)
+def eval_plan(indices: Indices, size: int = BATCH) -> list[Indices]:
+    """Return the batches of one pass over `indices`."""
+    return np.split(indices, range(size, len(indices), size))
 
 
 @contextmanager
@@ -116,8 +111,28 @@ def _as(kind: type[M], module: nn.Module) -> M:
     return module
 
 
-def _over(batches: Iterable[Batch], function: Callable[[Inputs], Tensor]) -> Iterator[Tensor]:
-    for batch in batches:
-        with torch.no_grad():  # not around the `yield`: it would hold for whoever takes the batches
-            answer = function(batch.x).float().cpu()
-        yield answer
+def _over(
+    examples: Examples, indices: Indices, device: torch.device | str, function: Callable[[Inputs], Tensor]
+) -> Iterator[Tensor]:
+    """Yield what the function returns for each batch, on the CPU; several processes take the batches in turn.
+
+    Batches are those of one process, so the numbers are too, bit by bit.
+    """
+
+    plan, processes = eval_plan(indices), current()
+    if processes is None:
+        for batch in examples.stream(plan, device=device):
+            with torch.no_grad():  # not around the `yield`: it would hold for whoever takes the batches
+                answer = function(batch.x).float().cpu()
+            yield answer
+        return
+
+    def own_answers() -> Iterator[dict[str, Tensor]]:
+        for batch in examples.stream(plan[processes.rank :: processes.world], device=device):
+            with torch.no_grad(), alone(), counting(None):
+                answer = function(batch.x).float().cpu()
+            yield {"": answer}
+
+    for answer, batch in zip(processes.in_turn(own_answers(), len(plan)), plan, strict=True):
+        count_pass(len(batch))
+        yield answer[""]

@@ -1,6 +1,6 @@
 """What weights matter for which examples."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from regun.data.examples import Batch
 from regun.errors import RegunError
-from regun.models.forward import allow_single_example, counting, logits_of, twice_differentiable
-from regun.training.forward import eval_batches, in_eval_mode
+from regun.models.forward import allow_single_example, count_pass, counting, logits_of, twice_differentiable
+from regun.parallel import Processes, alone, current
+from regun.training.forward import eval_plan, in_eval_mode
 from regun.training.job import Job
 from regun.types import Indices, Inputs
 
@@ -25,14 +26,40 @@ def summed_gradient(job: Job, indices: Indices, *, batch_size: int = 128, absolu
     """Return the summed gradient of the examples' cross-entropy, eval mode; `absolute` sums each batch's |sum|."""
     parameters = trainable(job.model)
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
+
+    def gradient_of(batch: Batch) -> Named:
+        loss = functional.cross_entropy(job.logits(batch.x), batch.y, reduction="sum")
+        return dict(zip(parameters, _gradients(loss, parameters), strict=True))
+
     with in_eval_mode(job.model):
-        for batch in eval_batches(job.examples, indices, job.device, batch_size):
-            loss = functional.cross_entropy(job.logits(batch.x), batch.y, reduction="sum")
-            gradients = _gradients(loss, parameters)
-            for into, gradient in zip(total.values(), gradients, strict=True):
-                into += gradient.abs() if absolute else gradient
-            job.cost.add(backward=len(batch))
+        for gradient in _each_batch(job, indices, batch_size, gradient_of):
+            for name, into in total.items():
+                into += gradient[name].to(into).abs() if absolute else gradient[name].to(into)
     return total
+
+
+def _each_batch(job: Job, indices: Indices, size: int, function: Callable[[Batch], Named]) -> Iterator[Named]:
+    """Yield what the function returns for each batch, in order; several processes take the batches in turn.
+
+    Sums of the results are those of one process, bit by bit: what is chosen by their size must not differ.
+    """
+    plan, processes = eval_plan(indices, size), current()
+    if processes is None:
+        for batch in job.examples.stream(plan, device=job.device):
+            yield function(batch)
+            job.cost.add(backward=len(batch))
+        return
+
+    def own() -> Iterator[Named]:
+        for batch in job.examples.stream(plan[processes.rank :: processes.world], device=job.device):
+            with alone(), counting(None):
+                result = function(batch)
+            yield result
+
+    for result, batch in zip(processes.in_turn(own(), len(plan)), plan, strict=True):
+        yield result
+        count_pass(len(batch))
+        job.cost.add(backward=len(batch))
 
 
 def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> Named:
@@ -41,6 +68,7 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
     F_i = 1/n sum_x (d log p(y|x) / d theta_i)^2, eval mode. `micro_batch` bounds the memory. A model that cannot be
     mapped over examples, since it looks at its numbers to decide what to do, is asked about one after the other.
     """
+    processes = current()
     # plain layout: mapped pooling has no fast path for channels_last
     parameters = {name: p.detach().contiguous() for name, p in trainable(job.model).items()}
     rest = {n: p.detach() for n, p in job.model.named_parameters() if n not in parameters} | dict(
@@ -58,8 +86,9 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
 
     each: Callable[..., Named] = vmap(grad(loss), in_dims=(None, 0, 0), randomness="error")
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
-    with in_eval_mode(job.model), twice_differentiable(), counting(None):  # a mapped pass looks like one of one example
-        for batch in eval_batches(job.examples, indices, job.device, micro_batch):
+    # a mapped pass looks like one of one example, so passes are counted here
+    with in_eval_mode(job.model), twice_differentiable(), counting(None), alone():
+        for batch in _own_batches(job, indices, micro_batch, processes):
             x, y = _at_least_two(batch)
             try:
                 per_example = each(parameters, x, y)
@@ -68,23 +97,36 @@ def fisher_by_example(job: Job, indices: Indices, *, micro_batch: int = 16) -> N
                 per_example = each(parameters, x, y)
             for name, gradient in per_example.items():
                 total[name] += gradient[: len(batch)].square().sum(0)
-            job.cost.add(forward=len(batch), backward=len(batch))
-    return {name: value / len(indices) for name, value in total.items()}
+    job.cost.add(forward=len(indices), backward=len(indices))
+    return {name: value / len(indices) for name, value in _summed(total, processes).items()}
 
 
 def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Named:
     """Return the original SSD's estimate: the mean of squared batch-mean gradients; depends on the batch size."""
-    parameters = trainable(job.model)
+    parameters, processes = trainable(job.model), current()
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
-    batches = 0
-    with in_eval_mode(job.model):
-        for batch in eval_batches(job.examples, indices, job.device, batch_size):
+    with in_eval_mode(job.model), alone(), counting(None):
+        for batch in _own_batches(job, indices, batch_size, processes):
             loss = functional.cross_entropy(job.logits(batch.x), batch.y)
             for into, gradient in zip(total.values(), _gradients(loss, parameters), strict=True):
                 into += gradient.double().square()
-            job.cost.add(backward=len(batch))
-            batches += 1
-    return {name: value / batches for name, value in total.items()}
+    job.cost.add(forward=len(indices), backward=len(indices))
+    batches = len(eval_plan(indices, batch_size))
+    return {name: value / batches for name, value in _summed(total, processes).items()}
+
+
+def _own_batches(job: Job, indices: Indices, size: int, processes: Processes | None) -> Iterator[Batch]:
+    """Yield the evaluation view of the batches that this process takes: all of them if it works alone."""
+    plan = eval_plan(indices, size)
+    own = plan if processes is None else plan[processes.rank :: processes.world]
+    return job.examples.stream(own, device=job.device)
+
+
+def _summed(total: Named, processes: Processes | None) -> Named:
+    """Return the sums over all processes."""
+    if processes is None:
+        return total
+    return dict(zip(total, processes.sum(list(total.values())), strict=True))
 
 
 def top_mask(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:

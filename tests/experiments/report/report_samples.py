@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regun.auditing import Estimate, Evaluation, Gap, Predictions, evaluate
+from regun.auditing import Estimate, Evaluation, Gap, Judgement, Predictions, evaluate
 from regun.auditing.metrics import GAPS, gap
 from regun.experiments.study.details import RowDetails
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Kind, Results, Row, Run, block_of, metrics_of, row_of
@@ -35,7 +35,7 @@ def judged(
     found = {name: _gap(abs(value - truth.get(name, 0.0)), floor) for name, value in numbers.items()}
     ends = {name: (v - half, v + half) if half and "gap" not in name else () for name, v in numbers.items()}
     made = {name: Estimate(v, *ends[name]) for name, v in numbers.items()}
-    return Evaluation(made, {}, dict(truth), found, (), ("A claim.",), {"level": 0.95})
+    return _evaluation(made, dict(truth), found)
 
 
 def _gap(away: float, floor: tuple[float, float, float] | None) -> Gap:
@@ -44,10 +44,17 @@ def _gap(away: float, floor: tuple[float, float, float] | None) -> Gap:
     return Gap(away, *floor, "passed" if away <= floor[1] else "inconclusive" if away <= floor[2] else "failed")
 
 
+def _evaluation(numbers: Mapping[str, Estimate], truth: Mapping[str, float], gaps: Mapping[str, Gap]) -> Evaluation:
+    verdict = gaps["gap_rftp"].verdict
+    judgement = Judgement(verdict, "noise floor", "A reason.", worst=gaps["gap_rftp"].worst) if verdict else None
+    settings = {"level": 0.95, "unseen": ["test"], "references": 3}
+    return Evaluation(numbers, {}, truth, gaps, settings, judgement, limits=("A limit.",))
+
+
 def hand_made(gap_rftp: float, *, floor: tuple[float, float, float] | None = (1.0, 2.0, 3.0)) -> Evaluation:
     """An evaluation that has this Gap RFTP and nothing else, judged by the noise floor (mean, largest, limit)."""
     number = {"gap_rftp": Estimate(gap_rftp)}
-    return Evaluation(number, {}, {}, {"gap_rftp": _gap(gap_rftp, floor)}, (), ("A claim.",), {"level": 0.95})
+    return _evaluation(number, {}, {"gap_rftp": _gap(gap_rftp, floor)})
 
 
 def run(evaluation: Evaluation | None, seed: int = 0, repeat: int = 0, **more: Any) -> Run:

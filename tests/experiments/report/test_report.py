@@ -166,7 +166,7 @@ def test_texts() -> None:
 
 def test_a_claim_says_of_whom_it_is_unless_it_is_of_all() -> None:
     def claiming(title: str, *claims: str) -> Row:
-        return found(title.lower(), replace(hand_made(5.0), claims=claims), title=title)
+        return found(title.lower(), replace(hand_made(5.0), limits=claims), title=title)
 
     rows = [claiming(name, "Of all.", "Of most.") for name in "AB"] + [claiming("C", "Of all.", "Of one.")]
     page = build_report(results(block_of("0.1", "10 %", {}, rows)))

@@ -45,7 +45,7 @@ def test_a_lost_head_ends_the_study_in_a_sentence_and_the_next_run_goes_on(tmp_p
     first = (tmp_path / "killed").read_text()
     assert done.returncode != 0
     if done.returncode == 7:
-        assert_names((tmp_path / "said").read_text(), "Ray", "--engine")
+        assert_names((tmp_path / "said").read_text(), "Ray", "engine")
     _, ran, _ = run(study(folder=tmp_path), tmp_path / "store")
     assert not ran.failed
     assert first in ran.in_store
@@ -85,7 +85,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
         raise ImportError(name)
 
     monkeypatch.setattr(ray_executor, "import_module", absent)
-    with error(RegunError, "regun[ray]"):
+    with error(RegunError, "ray"):
         ray_executor.RayExecutor(OpenStudy.at(study(), Location(str(tmp_path))))
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from regun.auditing import Gap
+from regun.auditing import Gap, Judgement
 from regun.experiments.study.results import Row, block_of
 from regun.experiments.study.summary import (
     Summary,
     attack_label,
-    claims,
+    limits,
     not_distinguishable,
     summarize,
     unanimous,
@@ -76,7 +76,9 @@ def test_a_test_that_does_not_flag_base_has_no_power() -> None:
 
 
 def test_the_part_that_differs_most_is_named_with_its_rows() -> None:
-    away = replace(judged({"rmia_auc": 60.0}), gaps={"gap_rftp": Gap(5.0, 1.0, 2.0, 3.0, "failed", worst="rmia_auc")})
+    away = replace(
+        judged({"rmia_auc": 60.0}), judgement=Judgement("failed", "noise floor", "A reason.", worst="rmia_auc")
+    )
     found_ = facts(found("a", away), found("b", away), method("C", 1.0))
     assert found_.most_visible == {"rmia_auc": ("A", "B")}
 
@@ -110,9 +112,9 @@ def test_columns_without_a_mark_say_who_can_be_compared() -> None:
     assert unmarked(study(late).blocks[0], ["test_acc"]) == {}, "one method has nothing to lead over"
 
 
-def test_claims_have_the_rows_they_are_made_of() -> None:
-    rows = [found(n, replace(hand_made(5.0), claims=texts)) for n, texts in (("a", ("x", "y")), ("b", ("x",)))]
-    made = claims(results(block_of("0.1", "10 %", {}, rows)))
+def test_limits_have_the_rows_they_hold_for() -> None:
+    rows = [found(n, replace(hand_made(5.0), limits=texts)) for n, texts in (("a", ("x", "y")), ("b", ("x",)))]
+    made = limits(results(block_of("0.1", "10 %", {}, rows)))
     assert made == {"x": (("A", "B"), ()), "y": (("A",), ("B",))}
 
 

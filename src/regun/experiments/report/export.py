@@ -100,7 +100,11 @@ def _json_run(run: Run) -> dict[str, Any]:
     """The run without its evaluation, whose numbers stand in the cells."""
     found, kept = run.evaluation, asdict(replace(run, evaluation=None))
     del kept["evaluation"]
-    judged = {"verdict": found.verdict, "flags": found.flags} if found else {"verdict": None, "flags": ()}
+    judged = (
+        {"verdict": found.verdict, "reason": found.summary, "warnings": found.warnings}
+        if found
+        else {"verdict": None, "reason": None, "warnings": ()}
+    )
     return kept | judged | {"judged": found is not None}
 
 

@@ -27,7 +27,7 @@ from regun.experiments.report.table import (
 from regun.experiments.search.trials import SearchResult
 from regun.experiments.study.details import RowDetails, attack_of, risky
 from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row
-from regun.experiments.study.summary import attack_label, claims
+from regun.experiments.study.summary import attack_label, limits
 from regun.experiments.study.tradeoff import TradeOff
 from regun.render.svg import Gallery
 from regun.render.template import render
@@ -38,9 +38,10 @@ EXPLAINED = (
         VERDICT,
         "Verdict",
         "",
-        "the worst part of the main gap (an accuracy, the attack, or the forgotten examples one by one) compared with "
-        "the noise floor: " + "; ".join(f"{name} = {text.meaning}" for name, text in VERDICTS.items()),
-        VERDICTS["passed"].phrase,
+        "the audit's verdict, by its worst test (an accuracy, the attack, or the forgotten examples one by one), at an "
+        "error rate of 5 % over all tests; a tinted cell is one number alone at 5 %: "
+        + "; ".join(f"{name} = {text.meaning}" for name, text in VERDICTS.items()),
+        "passed",
     ),
     Metric("steps", "Steps", "updates", "how often unlearning changed the weights", "few"),
     Metric("seconds", "Seconds", "s", "time spent unlearning, on the machine that ran it", "few"),
@@ -92,7 +93,7 @@ def build_report(
         requests=requests,
         other_tradeoffs=others,
         searches=views,
-        claims=claims(results),
+        limits=limits(results),
         explained=explained,
         also_explained=also,
         keys={metric.name: f"m{k}" for k, metric in enumerate((*explained, *also))},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regun.errors import RegunError
+from regun.errors import RegunError, not_installed
 from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import Trial
 from regun.rng import derive
@@ -74,4 +74,4 @@ def run_trials(
 def need_optuna() -> None:
     """Raise unless Optuna is installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise RegunError("a search needs Optuna, which is not installed: pip install 'regun[tune]'.")
+        raise RegunError(not_installed("a search", "Optuna", "tune"))

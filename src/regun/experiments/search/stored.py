@@ -175,7 +175,7 @@ def _check_oracle(order: Search) -> None:
     run = order.run
     if not len(run.splits.val):
         raise AuditError(
-            "the objective gap is measured on validation examples and the split has none: train --split val=0.1."
+            "the objective gap is measured on validation examples and the split has none: regun train --split val=0.1."
         )
     check_references(
         Auditing(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)

@@ -70,7 +70,7 @@ def paper_numbers(study_name: str) -> Paper:
     """
     if study_name not in _SETUPS:
         raise RegunError(
-            unknown("study with numbers in the paper", study_name, _SETUPS) + " Leave --paper out for other studies."
+            unknown("study with numbers in the paper", study_name, _SETUPS) + " Leave paper= out for other studies."
         )
     setup, size = _SETUPS[study_name]
     note = f"Rows named paper: {_TITLES[setup]}, mean ± sample standard deviation as the paper's appendix prints them."

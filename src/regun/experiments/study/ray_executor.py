@@ -5,7 +5,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from regun.errors import RegunError
+from regun.errors import RegunError, not_installed
 from regun.experiments.study.events import OnTaskEvent, TaskFailed, event_from_json
 from regun.experiments.study.executors import ATTEMPTS
 from regun.experiments.study.opened import OpenStudy
@@ -47,7 +47,7 @@ class RayExecutor:
         except self.ray.exceptions.RayError as error:  # the queue is on the study's own node: only its head can be gone
             raise RegunError(
                 f"the Ray cluster is gone ({' '.join(f'{error}'.split())[:200]}). Finished work is in the store: start "
-                f"a cluster again, or leave --engine out, and run the same command."
+                f"a cluster again, or leave engine= out, and run the same command."
             ) from None
         for event in events:
             on_event(event_from_json(event))
@@ -72,7 +72,7 @@ def _ray() -> Any:
     try:
         return import_module("ray")
     except ImportError:
-        raise RegunError("the ray engine needs Ray; install it with: pip install 'regun[ray]'.") from None
+        raise RegunError(not_installed("the ray engine", "ray", "ray")) from None
 
 
 def _queue_here(ray: Any) -> Any:

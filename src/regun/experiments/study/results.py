@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from regun.auditing import VERDICTS, Evaluation, Gap, Metric, Verdict, describe, spread
-from regun.errors import RegunError
+from regun.errors import RegunError, not_installed
 from regun.experiments.study.paper import Mark, Paper, Printed
 
 Kind = Literal["retrain", "base", "method"]
@@ -262,7 +262,7 @@ class Results:
         try:
             return import_module("pandas").DataFrame(self.rows())
         except ImportError:
-            raise RegunError("a data frame needs pandas, which is not installed: pip install pandas.") from None
+            raise RegunError(not_installed("a data frame", "pandas", "frames")) from None
 
 
 def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[Row]) -> Block:

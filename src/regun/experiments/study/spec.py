@@ -1,6 +1,7 @@
 """A study as data: what to train, forget and compare."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import count
@@ -17,8 +18,11 @@ from regun.artifacts.setup import (
     read_budget,
     read_data,
 )
-from regun.auditing import ATTACKS, METRICS
+from regun.auditing import ATTACKS, METRICS, UNSEEN
+from regun.auditing.attack_results import attack_metrics
+from regun.auditing.attacks import resolve_attack
 from regun.data.registry import DataSpec
+from regun.errors import RegunError
 from regun.experiments.search.settings_file import Blocks
 from regun.forget_spec import ForgetSpec
 from regun.methods import Method, MethodSpec
@@ -59,7 +63,7 @@ class Study:
 
     name: str = setting("study", "short name, for folders and messages")
     title: str = setting("", "a line that says what it is about")
-    data: str = setting("digits", "data set, as `name,key=value` (`--data-dir` names its folder)")
+    data: str = setting("digits", "data set, as `name,key=value` (data_dir= or REGUN_DATA names its folder)")
     model: str = setting("", "model, as `name,key=value`; default by data set")
     recipe: str = setting("", "recipe, as `name,key=value`; default by model")
     pipeline: str = setting("", "input pipeline for training; default by model and data")
@@ -143,7 +147,18 @@ class Study:
     @cached_property
     def audit_metrics(self) -> tuple[str, ...]:
         """The metrics of every audit besides the built-in ones."""
-        return tuple(self._in_folder(text) for text in self.metrics if text not in METRICS)
+        known = {*METRICS, *self.attack_numbers}
+        return tuple(self._in_folder(text) for text in self.metrics if text not in known)
+
+    @cached_property
+    def attack_numbers(self) -> tuple[str, ...]:
+        """The numbers of the study's own attacks (`margin_auc`, `margin_tpr1`, ...), which `metrics` may name."""
+        names: list[str] = []
+        for text in self.attacks:
+            with suppress(RegunError):  # reported where attacks are checked
+                attack = resolve_attack(self._in_folder(text))
+                names += [name for against in UNSEEN for name in attack_metrics(attack, against)]
+        return tuple(names)
 
     def columns(self, measured: Iterable[str]) -> list[str]:
         """Return the further columns of the study: metrics that it names, its own metrics, AUCs of its own attacks."""
@@ -151,8 +166,8 @@ class Study:
         if "relearn_rmia_auc" in custom:
             custom.remove("relearn_smia_auc")  # the weaker attack on the same
         details = ("_tpr1", "_tpr01", "_bacc", "_advantage", "_heldout", "_val")
-        named = [name for name in self.metrics if name in METRICS]
-        return named + [name for name in custom if not name.endswith(details)]
+        named = [name for name in self.metrics if name in METRICS or name in self.attack_numbers]
+        return named + [name for name in custom if not name.endswith(details) and name not in named]
 
     @property
     def tuned_on(self) -> int:

@@ -98,14 +98,14 @@ def unmarked(block: Block, columns: Iterable[str]) -> Columns:
     return found
 
 
-def claims(results: Results) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Return every claim of the audits with the titles of the rows it is made of, and of those it is not."""
+def limits(results: Results) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return every limit of the audits with the titles of the rows it holds for, and of the others."""
     rows = [row for block in results.blocks for row in block.rows if row.kind != "retrain" and row.judged]
     titles = dict.fromkeys(row.title for row in rows)
     whose: dict[str, set[str]] = {}
     for row in rows:
         for run in row.runs:
-            for claim in run.evaluation.claims if run.evaluation else ():
+            for claim in run.evaluation.limits if run.evaluation else ():
                 whose.setdefault(claim, set()).add(row.title)
     return {
         claim: (tuple(t for t in titles if t in made), tuple(t for t in titles if t not in made))

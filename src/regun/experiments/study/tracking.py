@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from regun.errors import RegunError, SettingsError, unknown
+from regun.errors import RegunError, SettingsError, not_installed, unknown
 from regun.experiments.study.collect import stored_evaluation
 from regun.experiments.study.events import (
     EpochDone,
@@ -136,7 +136,7 @@ def _library(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise RegunError(f"tracking with {package} needs it installed: pip install {package}.") from None
+        raise RegunError(not_installed(f"tracking with {module}", package, "trackers")) from None
 
 
 def _plain(name: str) -> str:
