@@ -21,7 +21,7 @@ GROUPS = {
     "Prepare before requests": ["prepare", "Prepared"],
     "Deletion requests": ["forget", "Project", "DeletionRequest", "model_card"],
     "Studies and tuning": ["run_study", "tune", "Store", "ForgetSpec", "Splits", "make_splits", "reserve"],
-    "Write a method": ["Job", "Budget", "RegunError"],
+    "Write a method or a loop": ["steps", "Job", "Budget", "RegunError"],
 }
 
 
