@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # the run, with a failure
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --max-worker-restart=0
 
-.PHONY: demo test test-avx2 test-all check docs bench mutants clean
+.PHONY: demo test test-avx2 test-parallel test-all check docs bench mutants clean
 
 demo: $(VENV)/ready
 	$(BIN)/regun demo --store demo/store --out demo
@@ -18,6 +18,10 @@ test: $(VENV)/ready
 test-avx2: $(VENV)/ready
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/training tests/methods tests/artifacts tests/experiments \
 		tests/deletion tests/test_contract.py tests/test_methods.py tests/test_regun.py tests/test_api.py
+
+# one run on several processes: every method on one, two and three, kills, torchrun, accelerate
+test-parallel: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/parallel -m slow
 
 test-all: $(VENV)/ready
 	$(PYTEST) -m "slow or not slow"
@@ -33,7 +37,7 @@ docs: $(VENV)/ready
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 bench: $(VENV)/ready
-	for name in training augment data overlap prepare unlearning audit audit_numbers study store ledger; do \
+	for name in training augment data overlap prepare unlearning audit audit_numbers study store ledger parallel; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # do the tests notice wrong code? hours on one core; a second start goes on where the first was stopped

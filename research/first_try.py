@@ -9,6 +9,8 @@ after two epochs of fine-tuning on the retained records at a tenth of the usual 
     python research/first_try.py --out first_try --quick                # the cheap models, one seed
     python research/first_try.py --out first_try --rows mlp lstm:10%    # some of them
     python research/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
+    python research/first_try.py --out cost --cost [--data DIR]         # what `auto` costs: every model, 10 %, one seed
+    python research/first_try.py --out cost --cost --table              # its table
 
 Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are kept. DIR holds CIFAR-10 (`regun data`); without
 it, images are drawn. Seconds are of the processor (`time.process_time`, one thread), so that other work does not count.
@@ -22,13 +24,15 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.utils.data import Dataset, TensorDataset
 from users import TEACHERS, USERS, Sets, User, forgotten, rows, train
 
 import regun
@@ -57,6 +61,15 @@ def with_method(method: str, *, tune: int | None = None, recipe: bool = False, t
     return settings
 
 
+def with_table(recipe: bool) -> Way:
+    """`auto` with a prepared table, whose cost comes once and is not part of the request's."""
+
+    def settings(case: "Case") -> dict[str, Any]:
+        return {"method": "auto", "recipe": case.user.recipe if recipe else None, "prepared": case.prepared}
+
+    return settings
+
+
 def short_retraining(case: "Case") -> dict[str, Any]:
     """What a fifth of the epochs gives, with nothing else: any other way has to be better than that."""
     usual = case.user.recipe
@@ -68,6 +81,8 @@ WAYS: dict[str, Way] = {
     "auto, recipe": with_method("auto", recipe=True),
     "auto, distilled": with_method("auto,from_scratch=never", recipe=True),
     "auto, own teacher": with_method("auto", recipe=True, teacher=True),
+    "auto, table": with_table(recipe=False),
+    "auto, recipe and table": with_table(recipe=True),
     "retrained for a fifth": short_retraining,
     "regun": with_method("regun"),
     "finetune": with_method("finetune"),
@@ -80,6 +95,16 @@ WAYS: dict[str, Way] = {
 }
 TUNED_ON = ("mlp", "adapters", "head", "digits", "lstm")
 """Where eight trials are cheap."""
+
+
+COST_WAYS = ("auto", "auto, recipe", "auto, table", "auto, recipe and table")
+COST_ROWS = (
+    *("adapters", "head", "mlp", "mlp-long", "digits", "lstm", "distilbert", "digits-long", "lstm-long"),
+    *("vit", "cnn", "distilbert-long", "cnn-long", "resnet"),
+)
+"""The cheapest first: a run that is stopped has the most rows."""
+LONG = 100_000
+"""Samples above which a training is long; `auto` retrains shorter ones if it knows the recipe."""
 
 
 class Case:
@@ -117,6 +142,19 @@ class Case:
         model.load_state_dict(load_file(file))
         self.cpu.append(float(file.with_suffix(".seconds").read_text()))
         return model.eval()
+
+    @cached_property
+    def prepared(self) -> regun.Prepared:
+        """Out-of-fold predictions of the training records, by the user's recipe for a quarter of its epochs."""
+        file = self.out / "models" / f"{self.name}-{self.seed}-table.safetensors"
+        started = time.process_time()
+        x, y = self.sets["train"]
+        data = TensorDataset(x, y) if isinstance(x, torch.Tensor) else Records(x, y)
+        made = regun.prepare(None, data, recipe=self.user.recipe, rebuild=self.user.build, path=file, seed=self.seed)
+        seconds = file.with_suffix(".seconds")
+        if not seconds.exists():
+            seconds.write_text(str(time.process_time() - started))
+        return made
 
     def given(self) -> dict[str, Any]:
         """What a user gives to `unlearn` besides the model."""
@@ -167,6 +205,19 @@ class Case:
         return {**self.audited(model, False), **self.audited(self.relearned(model), True)}
 
 
+class Records(Dataset[Any]):
+    """Records whose inputs are several tensors by name."""
+
+    def __init__(self, x: dict[str, torch.Tensor], y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[dict[str, torch.Tensor], int]:
+        return {name: part[index] for name, part in self.x.items()}, int(self.y[index])
+
+
 def distance(a: tuple[float, ...], b: tuple[float, ...]) -> float:
     return statistics.mean(abs(x - y) for x, y in zip(a, b, strict=True))
 
@@ -187,13 +238,14 @@ def ways_for(name: str, request: str, seed: int, quick: bool) -> Iterable[str]:
 
 
 def wanted(args: argparse.Namespace) -> Iterable[tuple[str, str, int]]:
-    names = CHEAP if args.quick else tuple(USERS)
+    names = COST_ROWS if args.cost else CHEAP if args.quick else tuple(USERS)
     for name in names:
         requests = ("1%", "10%", *(() if args.quick else SMALL_REQUESTS.get(name, ())))
+        requests = ("10%",) if args.cost else requests
         for request in requests:
             if args.rows and name not in args.rows and f"{name}:{request}" not in args.rows:
                 continue
-            for seed in range(1 if args.quick else USERS[name].seeds):
+            for seed in range(1 if args.quick or args.cost else USERS[name].seeds):
                 yield name, request, seed
 
 
@@ -204,10 +256,10 @@ def run(args: argparse.Namespace) -> None:
     for name, request, seed in wanted(args):
         ways = [
             way
-            for way in (args.ways or ways_for(name, request, seed, args.quick))
+            for way in (args.ways or (COST_WAYS if args.cost else ways_for(name, request, seed, args.quick)))
             if (name, request, seed, way) not in done
         ]
-        truth = [way for way in TRUTH if (name, request, seed, way) not in done]
+        truth = [way for way in TRUTH[: 2 if args.cost else 3] if (name, request, seed, way) not in done]
         if not ways and not truth:
             continue
         case = Case(name, request, seed, args.out, args.data)
@@ -225,6 +277,8 @@ def one(case: Case, way: str) -> dict[str, Any]:
         return {**case.measure(case.base), "share": 0.0, "retraining": seconds}
     if way in TRUTH:
         return {**case.measure(case.retrained[TRUTH.index(way) - 1]), "share": 1.0, "retraining": seconds}
+    if "table" in way:
+        _ = case.prepared  # made before the request
     started = time.process_time()
     try:
         arguments = {**case.given(), **WAYS[way](case)}  # a teacher's training counts
@@ -235,6 +289,9 @@ def one(case: Case, way: str) -> dict[str, Any]:
     notes = {name: value for name, value in outcome.notes.items() if isinstance(value, str | int | float | bool)}
     more = {"steps": outcome.cost.steps, "samples": outcome.cost.backward, "notes": notes}
     more["warnings"] = len(outcome.warnings)
+    if way.startswith("auto"):
+        more["price"] = asdict(outcome.price)
+        more["usual"] = case.user.recipe.epochs * len(case.retain[1])
     return {
         **case.measure(outcome.model),
         "share": spent / seconds,
@@ -266,6 +323,23 @@ def table(found: list[dict[str, Any]]) -> str:
     names = [*TRUTH, *WAYS]
     for group in sorted(groups, key=lambda g: (order.index(g[0]), len(g[1]), g[1], names.index(g[2]))):
         lines.append(line(group, groups[group], truth))
+    return "\n".join(lines)
+
+
+def cost_table(found: list[dict[str, Any]]) -> str:
+    """One line per model and way: what `auto` did and cost, in samples and processor seconds of the user's own retraining."""
+    head = ["model", "samples of a retraining", "its seconds", "way", "did", "samples", "processor seconds"]
+    head += ["test accuracy (retrained)", "gap", "limit", "inside"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
+    order, ways = list(COST_ROWS), list(COST_WAYS)
+    rows = [row for row in found if row["way"] in ways and "error" not in row and key(row)[:3] in truth]
+    for row in sorted(rows, key=lambda r: (r["usual"] > LONG, order.index(r["user"]), ways.index(r["way"]))):
+        there = truth[key(row)[:3]]
+        cells = [row["user"], f"{row['usual']:,}", f"{row['retraining']:.1f}", row["way"], row["price"]["branch"]]
+        cells += [f"{row['samples'] / row['usual']:.0%}", f"{row['share']:.0%}"]
+        cells += [f"{row['test_acc']:.1f} ({there['test_acc']:.1f})", f"{row['gap']:.1f}", f"{row['limit']:.1f}"]
+        lines.append("| " + " | ".join([*cells, "yes" if row["gap"] <= row["limit"] else "no"]) + " |")
     return "\n".join(lines)
 
 
@@ -331,6 +405,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", help="models, or model:request")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), help="ways to unlearn, or to print (default all)")
     parser.add_argument("--quick", action="store_true", help="cheap models, 1 %% and 10 %%, one seed, nothing tuned")
+    parser.add_argument("--cost", action="store_true", help="auto with and without recipe and table: 10 %%, one seed")
     parser.add_argument("--table", action="store_true", help="print the tables of the rows there are")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -338,7 +413,7 @@ def main() -> None:
     if args.table:
         found = read(args.out / "rows.jsonl")
         shown = [row for row in found if not args.ways or row["way"] in (*TRUTH, *args.ways)]
-        print(overview(found), table(shown), sep="\n\n")
+        print(cost_table(found) if args.cost else f"{overview(found)}\n\n{table(shown)}")
     else:
         run(args)
 

@@ -3,9 +3,11 @@
 Images are CIFAR-10's where a directory with it is given, otherwise drawn: smooth patterns, moved and covered with noise.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ class User:
 
 
 def adam(epochs: int, lr: float = 1e-3, batch_size: int = 64) -> Recipe:
-    return Recipe(epochs=epochs, optimizer="adamw", lr=lr, batch_size=batch_size, schedule="constant")
+    return Recipe(epochs=epochs, optimizer="adamw", lr=lr, batch_size=batch_size, weight_decay=0.01)
 
 
 def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -201,6 +203,12 @@ class Adapted(nn.Module):
 
 
 def pretrained_net() -> nn.Sequential:
+    """As if read from a file of pretrained weights."""
+    return copy.deepcopy(_pretrained())
+
+
+@cache
+def _pretrained() -> nn.Sequential:
     """Trained on 500 digits that no user has."""
     x, y = all_digits()
     layers = [nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
@@ -248,6 +256,11 @@ USERS: dict[str, User] = {
     "distilbert": User(lambda s: seeded(distilbert, s), tokens, adam(15), seeds=2),
     "mlp": User(lambda s: seeded(tabular_mlp, s), table, adam(40)),
     "lstm": User(lambda s: seeded(Lstm, s), texts, adam(30), seeds=2),
+    "mlp-long": User(lambda s: seeded(tabular_mlp, s), table, adam(70)),
+    "lstm-long": User(lambda s: seeded(Lstm, s), texts, adam(90), retrained=3),
+    "digits-long": User(catalogued("cnn", (1, 8, 8)), digits, Recipe(epochs=130, lr=0.05, nesterov=True, schedule="cosine", batch_size=64), retrained=3),
+    "distilbert-long": User(lambda s: seeded(distilbert, s), tokens, adam(80), retrained=3),
+    "cnn-long": User(lambda s: seeded(small_cnn, s), lambda s, f: photos(2500, s, f), adam(48), retrained=3),
     "digits": User(catalogued("cnn", (1, 8, 8)), digits, Recipe(epochs=40, lr=0.05, nesterov=True, schedule="cosine", batch_size=64), seeds=2),
     "resnet": User(catalogued("resnet18", (3, 32, 32), width=16), lambda s, f: photos(2000, s, f), SGD, 1, 3),
     "vit": User(catalogued("vit", (3, 32, 32), patch=8, dim=48, depth=3, heads=3), lambda s, f: photos(3000, s, f), VIT, 1, 3),

@@ -219,6 +219,24 @@ def test_a_killed_run_goes_on_with_the_folds_that_are_left(tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.safetensors"]
 
 
+def test_workers_make_the_same_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    alone, shared = small(), small(workers=2, path=path)
+    assert np.array_equal(alone.log_probs, shared.log_probs)
+    assert np.array_equal(alone.folds, shared.folds)
+    assert alone.about["trained_on"] == shared.about["trained_on"]
+    assert Prepared.load(path).digest == shared.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"train": lambda dataset, seed: linear(dataset, seed)}, "train"), ({"workers": 0}, "workers")],
+)
+def test_what_cannot_be_sent_to_workers_is_named(changes: dict[str, Any], name: str) -> None:
+    with error(RegunError, name, "workers" if name == "workers" else "workers=1"):
+        small(**{"workers": 2, **changes})
+
+
 def test_every_altered_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     small(data=records(12), test=None).save(path)

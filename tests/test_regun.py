@@ -197,6 +197,21 @@ def test_granularity_class_and_sample() -> None:
     assert set(few.speaks_for.tolist()) == {0, 1, 3}  # every class present is spoken for
 
 
+@pytest.mark.parametrize(("m", "each"), [(None, 1), (2, 1), (13, 2), (18, 3)])
+def test_m_draws_are_shared_evenly_among_samples(m: int | None, each: int) -> None:
+    pool, labels = Pool(np.arange(40) % 4, 4), torch.tensor([3, 1, 1, 3, 0, 1])
+    picks = histogram_picks(pool, labels, m, "sample", generator(1), replacement=False)
+    for i, label in enumerate(labels):
+        mine = picks.chosen[picks.speaks_for == i].tolist()
+        assert [pool.labels[j] for j in mine] == [label] * each
+
+
+def test_uniform_draws_with_replacement_come_from_the_whole_held_out_set() -> None:
+    pool = Pool(np.arange(5), 5)
+    picks = uniform_picks(pool, torch.zeros(4, dtype=torch.long), 2000, generator(0), replacement=True)
+    assert ((torch.bincount(picks.chosen, minlength=5) - 400).abs() < 90).all()
+
+
 def test_the_nearest_held_out_example_of_itself_is_itself() -> None:
     job = job_for(conv_net(), images())
     features = eval_features(job.model, job.examples, job.indices("forget"))

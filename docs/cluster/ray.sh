@@ -16,4 +16,4 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     ray start --address "$HOST:6379" --num-cpus "$SLURM_CPUS_PER_TASK" --block &
   sleep 15
 fi
-regun study run "$1" --ray "$HOST:6379" "${@:2}"
+regun study run "$1" --engine "ray:$HOST:6379" "${@:2}"

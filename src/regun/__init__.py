@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from regun.prepared import Prepared
     from regun.splits import Splits, make_splits, reserve
     from regun.training.job import Budget, Job
+    from regun.training.recipe_sources import recipe_from_torch, recipe_from_training_arguments
+    from regun.training.recipes import Recipe
     from regun.unlearning import Outcome
 
 _MODULE_OF = {
@@ -50,6 +52,9 @@ _MODULE_OF = {
     "Evaluation": "auditing",
     "model_card": "card",
     "Job": "training.job",
+    "Recipe": "training.recipes",
+    "recipe_from_torch": "training.recipe_sources",
+    "recipe_from_training_arguments": "training.recipe_sources",
     "Budget": "training.job",
     "ForgetSpec": "forget_spec",
     "Splits": "splits",
@@ -85,6 +90,7 @@ __all__ = [
     "Outcome",
     "Prepared",
     "Project",
+    "Recipe",
     "RegunError",
     "RunOptions",
     "Splits",
@@ -94,6 +100,8 @@ __all__ = [
     "make_splits",
     "model_card",
     "prepare",
+    "recipe_from_torch",
+    "recipe_from_training_arguments",
     "relearn",
     "reserve",
     "run_study",

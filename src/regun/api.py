@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from regun.arguments import InputOptions, RunOptions, as_model, as_models, as_tuple, check_arguments
 from regun.auditing import UNSEEN, Attack, Evaluation, Measure, Metric, Scorer, evaluate
 from regun.auditing.durability import Relearned
 from regun.auditing.predictions import Predictions
+from regun.crossfit import TrainFunction, function_digest, subset_of
 from regun.data.plain import check_no_augmentation
 from regun.data.sources import Source
 from regun.data.views import Joined
@@ -35,8 +37,9 @@ from regun.prepared import Prepared
 from regun.progress import ProgressLine
 from regun.relearning import relearn as relearn_models
 from regun.relearning import relearn_updates
-from regun.settings import bind
+from regun.settings import bind, shown
 from regun.splits import Splits
+from regun.training.fit import Fitted
 from regun.training.job import Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, Updates, as_recipe
 from regun.types import Indices
@@ -59,6 +62,7 @@ def unlearn(
     rebuild: Callable[[int], nn.Module] | None = None,
     teacher: Teacher | None = None,
     prepared: Prepared | None = None,
+    train: TrainFunction | None = None,
     seed: int = 0,
     inputs: InputOptions | None = None,
     run: RunOptions | None = None,
@@ -80,6 +84,7 @@ def unlearn(
         rebuild: function of a seed that returns a new, untrained model of the same kind.
         teacher: a model, or a function of a batch of inputs, that never saw `forget`.
         prepared: out-of-fold predictions of the records (`regun.prepare`); with it `auto` trains no other model.
+        train: your own training, (dataset, seed) -> model, for method="retrain": it is called with `retain`.
         seed: seed of every random number of the run.
         inputs: how model and data are read.
         run: how long the run is, which epoch is returned, and who watches it.
@@ -91,13 +96,62 @@ def unlearn(
     >>> model.load_state_dict(outcome.model.state_dict())  # to change the model in place  # doctest: +SKIP
     """
     run = run if run is not None else RunOptions()
+    if train is not None:
+        others = {"settings": settings, "recipe": recipe, "rebuild": rebuild, "teacher": teacher, "prepared": prepared}
+        method = _own_training(train, method, model, retain, int(seed), others)
     ready = ready_job(
         model, {"forget": forget, "retain": retain, "heldout": heldout, "val": val},
         method=method, settings=settings, recipe=recipe, rebuild=rebuild, teacher=teacher, prepared=prepared, seed=seed,
         inputs=inputs, run=run,
     )  # fmt: skip
-    outcome = unlearn_job(ready.job, ready.spec.method, ready.config, keep=run.keep, criterion=run.criterion)
+    chosen = ready.spec.method
+    if train is not None:
+        chosen = replace(chosen, name="retrain", title="Retrain", from_scratch=True)
+    outcome = unlearn_job(ready.job, chosen, ready.config, keep=run.keep, criterion=run.criterion)
     return ready.finish(outcome)
+
+
+def _own_training(
+    train: TrainFunction,
+    method: str | Callable[..., Any],
+    model: nn.Module,
+    retain: Source | None,
+    seed: int,
+    others: Mapping[str, Any],
+) -> Callable[[Job], Fitted]:
+    """Return the method that replaces the model's weights by those of the user's training on `retain`."""
+    if not callable(train):
+        raise RegunError(f"train is a {type(train).__name__}; give a function (dataset, seed) -> model.")
+    if method != "retrain":
+        raise RegunError(f"train= is for method='retrain'; method is {shown(method)}.")
+    given = [name for name, value in others.items() if value is not None]
+    if given or retain is None:
+        problem = f"leave out {', '.join(given)}" if given else "give retain=, the records to train on"
+        raise RegunError(f"train= decides how the model is trained; {problem}.")
+    name = getattr(train, "__qualname__", type(train).__name__)
+
+    def retrain(job: Job) -> Fitted:
+        made = train(subset_of(retain, np.arange(len(job.indices("retain")))), seed)
+        if not isinstance(made, nn.Module) or made is model:
+            what = "the model that is to be unlearned" if made is model else f"a {type(made).__name__}"
+            raise RegunError(f"train returned {what}; return a new torch module, trained on the dataset alone.")
+        weights, current = uncompiled(made).state_dict(), unwrap(job.model)
+        own = current.state_dict()
+        other = [key for key in own.keys() | weights.keys() if key not in weights or key not in own]
+        other += [key for key in own if key in weights and own[key].shape != weights[key].shape]
+        if other:
+            raise RegunError(
+                f"train returned a model whose weights differ in name or shape (the first: {min(other)}); return a "
+                "model of the same kind as model."
+            )
+        if all(torch.equal(own[key].cpu(), weights[key].cpu().to(own[key].dtype)) for key in own):
+            raise RegunError("train returned the weights of the model itself; build a new model and train it.")
+        current.load_state_dict(weights)
+        price = {"retraining": None, "branch": "retrained", "reason": f"by your own function {name}"}
+        trained_by = {"train": name, "source": function_digest(train, name), "seed": seed}
+        return Fitted(notes={"trained_by": trained_by, "price": price})
+
+    return retrain
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Model card of an unlearned model, as Markdown: what was forgotten, how, and the results of the audit."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from regun.auditing import Evaluation, describe
 from regun.auditing.text import tests, value_before
@@ -34,6 +35,8 @@ def model_card(
         f"# {one_line(name)}: unlearned" if name else "# An unlearned model",
         "## What was forgotten",
         _forgotten(outcome, evaluation),
+        "## How it was made",
+        _training(outcome),
         "## Results",
         f"**{(evaluation.verdict or 'none').capitalize()}.** {one_line(evaluation.summary)}",
         _list(tests(evaluation)),
@@ -52,16 +55,35 @@ def _list(sentences: Iterable[str]) -> str:
 
 
 def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
-    """Return how many records were forgotten, by which method and at which cost."""
+    """Return how many records were forgotten, and at which cost."""
     members = {attack.members for attack in evaluation.attacks.values()}
     what = many(max(members), "training record") if members else "Training records"
-    settings = ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in outcome.config.items())
     cost = outcome.cost
     return (
         f"The influence of {what} was to be removed after training, by the method `{one_line(outcome.method)}` of "
-        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}.\n\n"
-        f"Settings: {settings or 'none'}."
+        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}."
     )
+
+
+def _training(outcome: Outcome) -> str:
+    """Return whether the model was retrained or updated, by which settings, and the cost next to a retraining."""
+    price, trained_by = outcome.price, outcome.notes.get("trained_by")
+    if outcome.from_scratch:
+        how = "The model was retrained from scratch on the retained records, with these settings:"
+    else:
+        how = f"The trained model was updated by `{one_line(outcome.method)}`, with these settings:"
+    settings = cast("dict[str, Any]", trained_by) if outcome.from_scratch and trained_by else outcome.config
+    parts = [f"{how} {_listed(settings) or 'none'}."]
+    if price.branch is not None:
+        parts.append(f"Why {one_line(price.branch)}: {one_line(price.reason or '')}.")
+    if price.share is not None and not outcome.from_scratch:
+        kind = "an estimated" if price.estimated else "a"
+        parts.append(f"It took {price.share:.0%} of the samples of {kind} retraining ({price.retraining:,}).")
+    return "\n\n".join(parts)
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in settings.items())
 
 
 def _table(evaluation: Evaluation, before: Mapping[str, float]) -> str:

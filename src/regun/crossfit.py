@@ -10,10 +10,13 @@ quarter of the epochs. See METHODS in the documentation for why short models are
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,6 +80,7 @@ def prepare(
     seed: int = 0,
     path: str | Path | None = None,
     inputs: InputOptions | None = None,
+    workers: int = 1,
     progress: bool = False,
 ) -> Prepared:
     """Return out-of-fold predictions of every training record: what models that never saw it predict.
@@ -91,6 +95,10 @@ def prepare(
     written there, finished folds are kept in `path.parts` until then, and a killed run goes on with the others;
     processes that run the same call at once share the folds. A table that the same call has written is read instead.
     Under `torchrun` each process trains some of the folds; your `train` must not use the process group itself.
+
+    With `workers`, so many processes train folds at once, with one thread each. What they need is sent to them, so
+    `train` or `rebuild` must be a function of a module or script, not a lambda or an inner function, and a script needs
+    `if __name__ == "__main__":` around the call.
 
     >>> prepared = regun.prepare(train, dataset, test=test_set, path="prepared.safetensors")  # doctest: +SKIP
     """
@@ -107,7 +115,12 @@ def prepare(
         options=options,
         line=ProgressLine("prepare") if progress and is_writer() else None,
     )
-    for name, value, low in (("folds", folds, 2), ("repeats", repeats, 1), ("top", top or 1, 1)):
+    for name, value, low in (
+        ("folds", folds, 2),
+        ("repeats", repeats, 1),
+        ("top", top or 1, 1),
+        ("workers", workers, 1),
+    ):
         if value < low:
             raise RegunError(f"{name} is {value}; give {low} or more.")
     keyed = dict(ids) if isinstance(ids, Mapping) else ({"train": ids} if ids is not None else {})
@@ -117,15 +130,18 @@ def prepare(
     keys = {name: record_keys(examples, keyed.get(name)) for name, examples in run.sets.items()}
     units = _units(run.sets["train"], keys["train"], "train" in keyed, groups)
     keyed_by = {name: "ids" if name in keyed else "content" for name in run.sets}
-    if path is None:
-        return run.table(keys, units, None, keyed_by, top)
     processes = current()
+    if processes is not None and workers > 1:
+        raise RegunError(f"workers is {workers} under torchrun, whose processes share the folds; leave workers out.")
+    if path is None:
+        with _processes(run, workers) as pool:
+            return run.table(keys, units, None, keyed_by, top, pool)
     if processes is not None:
         processes.wait()  # all have checked their arguments, `path` among them
     parts = _Parts(Path(path), run.call_digest(keys, units, top))
-    with alone():  # folds are shared through files
+    with alone(), _processes(run, workers) as pool:  # folds are shared through files
         try:
-            table = run.table(keys, units, parts, keyed_by, top)
+            table = run.table(keys, units, parts, keyed_by, top, pool)
         except _FinishedError as fault:
             return fault.table
         table = replace(table, about={**table.about, "call": parts.call})
@@ -200,6 +216,7 @@ class _CrossFit:
         parts: "_Parts | None",
         keyed_by: Mapping[str, str],
         top: int | None,
+        pool: Executor | None,
     ) -> Prepared:
         labels = {name: np.asarray(examples.labels, dtype=np.int64) for name, examples in self.sets.items()}
         folds, trained_on, values = list[Any](), list[list[str]](), list[Any]()
@@ -210,7 +227,7 @@ class _CrossFit:
             for name in keys:
                 if name != "train":
                     place[name] = assign_folds(keys[name], labels[name], self.folds, derive(seed, name))
-            done = self._all_folds(keys, place, seed, str(repeat), parts, cost)
+            done = self._all_folds(keys, place, seed, str(repeat), parts, cost, pool)
             rows = {name: np.empty((len(place[name]), done[0][0][name].shape[1]), dtype=np.float32) for name in keys}
             for fold, (predicted, _) in enumerate(done):
                 for name in keys:
@@ -250,7 +267,7 @@ class _CrossFit:
             "seed": self.seed,
             "trained_by": by,
             "recipe": to_json(self.recipe) if self.recipe is not None else None,
-            "code": _source(self.train or self.rebuild, by),
+            "code": function_digest(self.train or self.rebuild, by),
             "regun_code": code_digest("regun.training.scratch", "regun.folds"),
         }
 
@@ -262,15 +279,21 @@ class _CrossFit:
         name: str,
         parts: "_Parts | None",
         cost: Cost,
+        pool: Executor | None,
     ) -> list[tuple[Rows, str]]:
         """Return what every fold gave; folds that another process works on are left to it, then waited for."""
         processes = current()
         if processes is not None:
             return self._shared_folds(keys, place, seed, processes, cost)
         found: dict[int, tuple[Rows, str]] = {}
+        futures: dict[int, Future[tuple[Rows, Cost]]] = {}
+        if pool is not None:
+            left = (k for k in range(self.folds) if parts is None or not parts.path(f"{name}-{k}").exists())
+            futures = {k: pool.submit(_make_fold, *self._fold_arguments(keys, place, seed, k)) for k in left}
         for wait in (False, True):
             for fold in (fold for fold in range(self.folds) if fold not in found):
-                done = self._fold(keys, place, seed, fold, f"{name}-{fold}", parts, cost, wait=wait)
+                ahead = futures.get(fold)
+                done = self._fold(keys, place, seed, fold, f"{name}-{fold}", parts, cost, ahead, wait=wait)
                 if done is not None:
                     found[fold] = done
         return [found[fold] for fold in range(self.folds)]
@@ -312,6 +335,7 @@ class _CrossFit:
         name: str,
         parts: "_Parts | None",
         cost: Cost,
+        ahead: "Future[tuple[Rows, Cost]] | None" = None,
         *,
         wait: bool,
     ) -> tuple[Rows, str] | None:
@@ -319,25 +343,38 @@ class _CrossFit:
 
         None if another process is at it and this one does not `wait`.
         """
-        order = canonical_order(keys["train"], seed)
-        rows = order[place["train"][order] != fold]  # in an order of their own: where records stand decides nothing
-        wanted = {key: np.flatnonzero(place[key] == fold) for key in keys}
-        trained = keys_digest(keys["train"][rows])
+        arguments = self._fold_arguments(keys, place, seed, fold)
+        rows = arguments[1]
 
         def make() -> Rows:
             if self.line is not None:
                 self.line.show(f"fold {fold + 1} of {self.folds}: training on {len(rows):,} records", last=True)
-            started = time.perf_counter()
-            model = self._model(rows, derive(seed, "fold", fold), cost)
-            cost.seconds += time.perf_counter() - started
-            device = self.options.device
-            return {
-                key: predict(model, self.sets[key], wanted[key], device=device).log_probs.astype(np.float32)
-                for key in keys
-            }
+            made, spent = ahead.result() if ahead is not None else _make_fold(*arguments)
+            cost.add(steps=spent.steps, forward=spent.forward, backward=spent.backward, seconds=spent.seconds)
+            return made
 
         made = make() if parts is None else parts.made(name, make, wait=wait)
-        return None if made is None else (made, trained)
+        return None if made is None else (made, keys_digest(keys["train"][rows]))
+
+    def _fold_arguments(
+        self, keys: Mapping[str, Keys], place: Mapping[str, npt.NDArray[np.int32]], seed: int, fold: int
+    ) -> tuple["_CrossFit", Indices, dict[str, Indices], int]:
+        """Return the arguments of `_make_fold`: the records of a fold's training, and by set those to predict."""
+        order = canonical_order(keys["train"], seed)
+        rows = order[place["train"][order] != fold]  # in an order of their own: where records stand decides nothing
+        wanted = {key: np.flatnonzero(place[key] == fold) for key in keys}
+        return replace(self, line=None), rows, wanted, derive(seed, "fold", fold)
+
+    def predictions(self, rows: Indices, wanted: Mapping[str, Indices], seed: int, cost: Cost) -> Rows:
+        """Train a model on `rows`, and return its log-probabilities of the `wanted` records."""
+        started = time.perf_counter()
+        model = self._model(rows, seed, cost)
+        cost.seconds += time.perf_counter() - started
+        device = self.options.device
+        return {
+            key: predict(model, self.sets[key], some, device=device).log_probs.astype(np.float32)
+            for key, some in wanted.items()
+        }
 
     def _model(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
         if self.train is not None:
@@ -373,11 +410,43 @@ class _CrossFit:
         return adapted.eval()
 
 
+def _make_fold(run: _CrossFit, rows: Indices, wanted: dict[str, Indices], seed: int) -> tuple[Rows, Cost]:
+    """Return the predictions of one fold and their cost, in this process or in a worker."""
+    cost = Cost()
+    return run.predictions(rows, wanted, seed, cost), cost
+
+
+@contextmanager
+def _processes(run: _CrossFit, workers: int) -> Generator[Executor | None]:
+    """Yield a pool of worker processes with one thread each; None for one worker."""
+    if workers == 1:
+        yield None
+        return
+    for name, part in (("train", run.train), ("rebuild", run.rebuild), ("data", run.data), ("inputs", run.options)):
+        try:
+            ForkingPickler.dumps(part)
+        except Exception as fault:  # whatever an object's own code raises
+            raise RegunError(
+                f"{name} cannot be sent to worker processes ({type(fault).__name__}: {fault}). Define functions and "
+                "classes at the top level of a module, or use workers=1."
+            ) from None
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,))
+    try:
+        yield pool
+    except BrokenExecutor:
+        raise RegunError(
+            'a worker process stopped. In a script, put the call under if __name__ == "__main__":; or there was too '
+            "little memory: use fewer workers."
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _as_tensor(text: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
-def _source(function: Any, name: str) -> str:
+def function_digest(function: Any, name: str) -> str:
     """Return the digest of a function's source, or of its name where there is none: typed at a prompt, an object."""
     try:
         return digest(inspect.getsource(function))
@@ -427,10 +496,14 @@ class _Parts:
         self.table, self.call = table, call
         self.folder = Path(f"{table}.parts")
 
+    def path(self, name: str) -> Path:
+        """Return the file of a finished fold."""
+        return self.folder / f"{self.call[:24]}-{name}.safetensors"
+
     def made(self, name: str, make: Callable[[], Rows], *, wait: bool) -> Rows | None:
         """Return the rows of a fold; None if another process makes it and this one does not `wait`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{self.call[:24]}-{name}.safetensors"
+        path = self.path(name)
         try:
             with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
                 if not path.exists():

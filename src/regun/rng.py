@@ -14,6 +14,9 @@ from regun.hashing import canonical_json, digest
 OLD_NAMES = {"auto": {"from_scratch": "anew"}, "regun": {"source": "reference"}}
 """Settings by method that were renamed after results were published; seeds follow from the old names."""
 
+ADDED = {"clip_norm": None, "warmup_ratio": 0.0, "step_every": "auto", "min_lr": 0.0, "milestone_factor": 0.1}
+"""Settings that were added after results were published; at their defaults seeds do not depend on them."""
+
 
 def derive(seed: int | str, *names: int | str) -> int:
     """Return a seed that depends on `seed` and `names` only, never on earlier draws."""
@@ -31,7 +34,8 @@ def _pinned(value: Any) -> Any:
         return [_pinned(part) for part in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    parts = {name: _pinned(part) for name, part in cast("dict[str, Any]", value).items() if name != "code"}
+    named = {name: part for name, part in cast("dict[str, Any]", value).items() if name != "code"}
+    parts = {name: _pinned(part) for name, part in named.items() if name not in ADDED or part != ADDED[name]}
     old, config = OLD_NAMES.get(str(parts.get("name")), {}), parts.get("config")
     if old and isinstance(config, dict):
         parts["config"] = {old.get(key, key): part for key, part in cast("dict[str, Any]", config).items()}

@@ -107,6 +107,13 @@ class Price:
         """Samples as a share of a retraining's."""
         return self.samples / self.retraining if self.retraining else None
 
+    def __str__(self) -> str:
+        done = "" if self.branch is None else f"{self.branch}, because {self.reason}; "
+        if not self.retraining or self.share is None:
+            return f"{done}{self.samples:,} samples" if self.samples else done.removesuffix("; ")
+        whole = f"{'an estimated' if self.estimated else 'a'} retraining"
+        return f"{done}{self.samples:,} samples, {self.share:.0%} of {whole} ({self.retraining:,})"
+
     @property
     def advice(self) -> str | None:
         """A sentence where retraining would have been the better choice, else None."""
@@ -235,6 +242,9 @@ def unlearn_job(
     warnings = tuple(notes.pop("warnings", ()))
     # a method that always trains from scratch notes which layers it trained, if not all
     from_scratch = notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)
+    config_json: dict[str, Any] = method.describe(config)["config"]
+    if from_scratch and "trained_by" not in notes and "epochs" in config_json:  # a budget may have changed the epochs
+        notes["trained_by"] = config_json | {"epochs": epochs_run(job.cost.backward, len(job.indices("retain")))}
     if watcher is not None and not from_scratch:  # a retrained model is none of the epochs watched
         watcher.best.restore(job.model)
     job.model.eval()
@@ -243,7 +253,7 @@ def unlearn_job(
     return Outcome(
         model=job.model,
         method=method.name,
-        config=method.describe(config)["config"],
+        config=config_json,
         cost=job.cost,
         epochs=fitted.epochs,
         diverged=fitted.diverged or not_finite(unwrap(job.model)),
@@ -252,6 +262,12 @@ def unlearn_job(
         warnings=warnings,
         from_scratch=from_scratch,
     )
+
+
+def epochs_run(samples: int, records: int) -> float:
+    """Return how many passes over the records a training took; a whole number where it took whole ones."""
+    passes = round(samples / max(1, records), 3)
+    return int(passes) if passes.is_integer() else passes
 
 
 def log_warnings(warnings: Iterable[str]) -> None:

@@ -158,6 +158,15 @@ def test_the_noise_of_examples_is_that_of_fresh_examples():
     assert one.noise(first) is None
 
 
+def test_the_noise_of_examples_is_the_root_mean_square_over_pairs():
+    squares = []
+    for one, other in itertools.combinations(RETRAINS, 2):
+        hits = [(model["forget"].predicted == model["forget"].labels).astype(float) for model in (one, other)]
+        squares.append(10_000 * ((hits[0] - hits[1]).var() / 200 + 1 / 200**2))
+    assert FLOOR.examples["forget_acc"] == pytest.approx(np.mean(squares) ** 0.5)
+    assert len(set(squares)) > 1
+
+
 def test_models_that_agree_on_every_example_may_still_differ_on_the_next():
     same = Share(np.ones(1000))
     assert same.noise(same) == pytest.approx(0.1)  # one example in a thousand

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from regun.auditing import Predictions
+from regun.auditing import Metric, NoiseFloor, Predictions
+from regun.auditing.estimates import PerExample
+from regun.auditing.gaps import judge_gaps
 from regun.auditing.hardness import HardnessIndex, _noise, _usual_noise
-from regun.auditing.influence import _halves, _judged, _two_sided, influence
+from regun.auditing.influence import Influence, _halves, _judged, _two_sided, influence
 
 
 @pytest.mark.parametrize("draws", [39, 40, 199])
@@ -108,3 +110,23 @@ def test_a_confidence_is_halved_where_at_most_45_percent_of_it_is_left() -> None
     before = {"forget": certain([0.8, 0.8, 0.8, 0.2, 0.99], 0), **unseen}
     after = {"forget": certain([0.355, 0.365, 0.9, 0.05, 0.4], 0), **unseen}
     assert influence(after, before, [before]).halved == 3
+
+
+@pytest.mark.parametrize(("before", "verdict"), [(4.0, "passed"), (0.2, "inconclusive")])
+def test_the_influence_is_one_more_comparison_of_a_gap_and_gives_it_power(before: float, verdict: str) -> None:
+    """A part between the limits of one and of two comparisons fails without the influence, and not with it."""
+    draws = np.random.default_rng(0).normal(size=(2, 2000))
+    part = _judged("test", 50, np.array([before, 0.1]), draws, np.zeros(2000), comparisons=1)
+    left = Influence(part.verdict, part.share, 5, 1, 3, (part,), "")
+    floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
+    assert floor.summary("a", 1).limit < 8 < floor.summary("a", 2).limit
+    gap = {"gap": Metric("gap", terms=("a",))}
+    assert judge_gaps(far, far, floor, gap)["gap"].verdict == "failed"
+    assert judge_gaps(far, far, floor, gap, influence=left)["gap"].verdict == verdict
+
+
+def test_the_noise_of_a_mean_is_in_its_unit() -> None:
+    one, other = np.random.default_rng(0).normal(size=(2, 50))
+    expected = (one - other).std() / math.sqrt(50)
+    assert PerExample(one).noise(PerExample(other)) == pytest.approx(expected)
+    assert PerExample(one, 100.0).noise(PerExample(other, 100.0)) == pytest.approx(100 * expected)

@@ -1,6 +1,7 @@
 """Whole steps of methods against their papers' formulas, worked out by hand. Every set fits into one batch."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -68,6 +69,20 @@ def test_weighted_amun_weighs_adversarial_and_retained_examples(w: float, monkey
     descend(twin, loss, 0.3)
     job, _ = run("amun", plain_net(), train_on="weighted", w=w, lr=0.3, budget=Budget(steps=1), **WHOLE)
     assert_same_weights(job.model, twin)
+
+
+@pytest.mark.parametrize(("failures", "step"), [("drop", 2), ("keep", 1)])
+def test_amun_drops_or_keeps_what_was_never_fooled(failures: str, step: int, monkeypatch) -> None:
+    job = job_for(plain_net(), blobs())
+    size, x = len(job.indices("forget")), everything("forget")[0]
+    labels, failed = torch.arange(size) % 3, torch.arange(size) % 2 == 1
+    found = SimpleNamespace(x=x + 1, labels=labels, failed=failed, samples=7)
+    monkeypatch.setattr(amun, "find", lambda view, y, attack: found)
+    inputs, y, missed = amun.adversarial_set(job, amun.Config(failures=failures))
+    rows = list(range(0, size, step))
+    assert torch.equal(inputs, (x + 1)[rows])
+    assert y.tolist() == [row % 3 for row in rows]
+    assert (missed, job.cost.backward) == (size // 2, 7)
 
 
 @pytest.mark.parametrize(("batch_size", "batches"), [(200, 1), (5, 3)])

@@ -1,6 +1,12 @@
 """A loop of a user's own gives the weights of `regun.unlearn` with the same updates."""
 
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import safetensors.torch
 import torch
 from group import in_processes
 from loops import data, net, own_loop, trained_by_trainer, unlearned
@@ -40,6 +46,23 @@ def test_several_processes_whose_gradients_ddp_averages(method: str, world: int)
 def test_methods_that_are_no_loss_say_so(method: str) -> None:
     with error(RegunError, method.partition(",")[0], "scrub", "regun.unlearn"):
         regun.steps(method, net(), **data())
+
+
+HOWTO = Path(__file__).parents[2] / "docs/howto/own_loop.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("launch", [[], ["-m", "accelerate.commands.launch", "--cpu", "--num_processes=2"]])
+def test_the_howto_with_accelerate(launch: list[str], tmp_path: Path) -> None:
+    sys.path.insert(0, str(HOWTO.parent))
+    howto = importlib.import_module("own_loop")
+    sys.path.remove(str(HOWTO.parent))
+    settings = {"lr": howto.LR, "momentum": howto.MOMENTUM}
+    wanted = regun.unlearn(howto.trained_model(), **howto.records(), method=howto.METHOD, settings=settings).model
+    out = tmp_path / "weights.safetensors"
+    subprocess.run([sys.executable, *launch, str(HOWTO), str(out)], check=True, cwd=tmp_path)
+    assert near(wanted.state_dict(), safetensors.torch.load_file(out))
 
 
 def test_the_steps_say_their_number_and_planned_rate() -> None:

@@ -141,6 +141,12 @@ def test_a_budget_overrides_the_epochs(budget: Budget) -> None:
     assert job.cost.steps == 7 if budget.steps else 100 <= job.cost.backward < 116
 
 
+def test_a_budget_that_is_used_up_exactly_ends_the_run() -> None:
+    job = job_for(mlp(), blobs(), budget=Budget(samples=32))
+    finetune(job)
+    assert (job.cost.steps, job.cost.backward) == (2, 32)
+
+
 def test_a_budget_must_be_one_positive_number() -> None:
     for bad in ({}, {"steps": 0}, {"steps": 1, "samples": 1}):
         with error(RegunError, "steps=N", "samples=N"):
@@ -307,7 +313,7 @@ def test_decay_leaves_out_biases_and_norms() -> None:
 
 
 def test_every_fault_of_a_recipe_is_reported_at_once() -> None:
-    values = {"lr": "fast", "epochs": "2.5", "momentum": "2", "optimiser": "sgd", "schedule": "linear"}
+    values = {"lr": "fast", "epochs": "2.5", "momentum": "2", "optimiser": "sgd", "schedule": "polynomial"}
     with pytest.raises(SettingsError) as caught:
         bind(Recipe, values, "recipe")
     text = str(caught.value)
@@ -318,7 +324,7 @@ def test_every_fault_of_a_recipe_is_reported_at_once() -> None:
     ):
         assert part in text
     with pytest.raises(SettingsError) as caught:
-        bind(Recipe, {"momentum": "2", "schedule": "linear", "warmup_epochs": -1}, "recipe")
+        bind(Recipe, {"momentum": "2", "schedule": "polynomial", "warmup_epochs": -1}, "recipe")
     assert len(caught.value.problems) == 3
     with error(SettingsError, "nesterov", "sgd", "momentum"):
         Recipe(nesterov=True, optimizer="adamw")

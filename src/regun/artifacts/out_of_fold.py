@@ -21,15 +21,16 @@ from regun.artifacts.store import Store
 from regun.artifacts.trainings import Training
 from regun.artifacts.weights import state_digest
 from regun.data.overlap import in_memory
+from regun.data.registry import Data
 from regun.data.views import Selected
 from regun.devices import describe_device
 from regun.errors import DivergedError, StoreError
 from regun.folds import assign_folds, merge_groups
-from regun.hashing import code_digest
+from regun.hashing import code_digest, digest
 from regun.models import build_model
 from regun.parallel import alone, current
 from regun.predict import predict
-from regun.prepared import record_keys
+from regun.prepared import Prepared, record_keys
 from regun.rng import derive, rng_key
 from regun.training.job import Callbacks, Cost, Job, private_copy
 from regun.training.recipes import shorten
@@ -168,6 +169,43 @@ def fit_fold(
         return Contents({"predictions": tensors}, info)
 
     return store.make("fold", inputs, make)
+
+
+def stored_table(prepared: Prepared, base: Artifact, data: Data, store: Store) -> Artifact:
+    """Return the predictions of a prepared table (`regun prepare --base`) for the base's training examples."""
+    rows = np.sort(base.tensors("trained_on")["indices"].numpy())
+    ids = rows.tolist() if prepared.about["keyed_by"]["train"] == "ids" else None
+    if prepared.num_classes != data.train.num_classes:
+        raise StoreError(
+            f"the prepared table has {prepared.num_classes} classes and the data {data.train.num_classes}; give the "
+            "table that was made for this model."
+        )
+    places = prepared.find(Selected(data.train, rows), ids)
+    known = places >= 0  # records of accepted requests are erased
+    inputs = {
+        "prepared": prepared.digest,
+        "rows": digest(rows[known]),
+        "folds": prepared.about["folds"],
+        "repeats": prepared.about["repeats"],
+    }
+
+    def make(_: SnapshotFolder) -> Contents:
+        log_probs = [one.log_probs for one in prepared.predictions(places[known])]
+        table = {
+            "log_probs": torch.from_numpy(np.stack(log_probs).astype(np.float32)),
+            "folds": torch.from_numpy(prepared.folds[:, places[known]].copy()),
+            "rows": torch.from_numpy(rows[known]),
+        }
+        info = {
+            "role": "out-of-fold predictions",
+            "examples": int(known.sum()),
+            "share": SHARE,
+            "cost": prepared.about["cost"],
+            "digest": state_digest(table),
+        }
+        return Contents({"table": table}, info)
+
+    return store.make("out_of_fold", inputs, make)
 
 
 def out_of_fold_probabilities(table: Artifact, rows: Indices) -> Tensor:

@@ -111,7 +111,8 @@ def add_unlearn(commands: Commands) -> None:
         "forgotten examples closest to those on unseen ones)",
     )
     teacher = "a model trained without the records, for the methods auto and regun,source=given"
-    add_options(parser, {"--teacher KEY": teacher})
+    table = "a table of regun prepare --base, for the methods crossfit and auto"
+    add_options(parser, {"--teacher KEY": teacher, "--prepared FILE": table})
     add_number(parser, "--seed N", whole(), 0, "seed of the unlearning run (default 0)")
     add_options(parser, {"--out FILE": "also write the weights to this safetensors file"})
     _add_setup(parser)

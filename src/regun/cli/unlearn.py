@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from regun.artifacts import write_weights
+from regun.artifacts.out_of_fold import stored_table
 from regun.artifacts.setup import Setup
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli.arguments import BAD_INPUT, for_shell, location_options
@@ -14,7 +15,9 @@ from regun.cli.terminal import emit, print_table
 from regun.cli.train import accuracies_of, accuracy_text
 from regun.experiments.search.settings_file import read_settings, settings_for
 from regun.methods import MethodSpec
+from regun.prepared import Prepared
 from regun.render.numbers import duration, many, settings_text
+from regun.unlearning import Price
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,6 +35,12 @@ def run(args: argparse.Namespace) -> int:
     keep, _, criterion = args.keep.partition(":")
     if keep not in ("last", "best") or (criterion and keep == "last"):
         problems.add(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
+    if configuration is not None and args.prepared is None and _needs_table(*configuration):
+        problems.add(
+            f"{configuration[0].title} needs --prepared FILE, a prepared table; make it with regun prepare --base "
+            f"{args.base} --out FILE."
+        )
+    table = problems.attempt(lambda: Prepared.load(args.prepared)) if args.prepared is not None else None
     problems.stop_if_any()
     if start is None or configuration is None:
         return BAD_INPUT
@@ -48,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         keep=keep,
         criterion=criterion or "val_accuracy",
         teacher=start.teacher,
+        out_of_fold=stored_table(table, base, data, context.store) if table is not None else None,
     )
     about = {**setup.about(), "request": args.forget, "split_digest": splits.digest}
     with show_notes(context.display):
@@ -73,6 +83,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _needs_table(spec: MethodSpec, config: Any) -> bool:
+    """Return True if the method cannot run without a prepared table."""
+    return spec.method.needs_of(config).out_of_fold
+
+
 def _print(result: dict[str, Any], setup: Setup, args: argparse.Namespace) -> None:
     cost, before, after = result["cost"], result["accuracy"]["before"], result["accuracy"]["after"]
     forgotten = many(result["forgotten"], "example")
@@ -82,7 +97,11 @@ def _print(result: dict[str, Any], setup: Setup, args: argparse.Namespace) -> No
         print(f"DIVERGED: {result['diverged']}{'' if broken else '; the last finite weights are stored'}")
     samples = f"{cost['forward']:,} forward and {cost['backward']:,} backward samples"
     print(f"{many(cost['steps'], 'step')}, {samples}, {duration(cost['seconds'])}")
-    for name, value in result["notes"].items():
+    notes = dict(result["notes"])
+    if "price" in notes:
+        price = Price(cost["backward"], cost["seconds"], retrained=result["from_scratch"], **notes.pop("price"))
+        print(f"price: {price}{f'. {price.advice}' if price.advice else ''}")
+    for name, value in notes.items():
         text = settings_text(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
         print(f"{name}: {text}")
     rows = [[name, accuracy_text(before[name]), accuracy_text(after[name])] for name in before]

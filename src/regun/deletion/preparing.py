@@ -82,6 +82,7 @@ def prepare_table(
         ids=unique or None,
         groups=ids["train"] if "train" in ids and "train" not in unique else None,
         seed=seed,
+        workers=1,
         path=path,
         inputs=InputOptions(device=opened.device, num_classes=opened.sets["train"].num_classes),
         progress=progress,

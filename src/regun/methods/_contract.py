@@ -194,7 +194,7 @@ class Method:
                 f"{', '.join(f'{self.name}@{preset}' for preset in self.presets)}."
             )
             raise SettingsError([problem])
-        return bind(self.config, values, self.name, bind(self.config, under, self.name))
+        return bind(self.config, {**under, **values}, self.name)
 
     def describe(self, config: Any) -> dict[str, Any]:
         """Return method and settings as JSON, for the content key, with the digest of the deciding code."""

@@ -72,8 +72,7 @@ def distill(job: Job, how: Distillation, target: Callable[[Step], Tensor], gap: 
                 best.update(-(errors + abs(excess)), model)
 
     stream = in_rounds(paired(job, how.forget, how.retain), how.steps_per_round)
-    updates = replace(how.recipe, epochs=how.rounds, schedule="cosine", warmup_epochs=0, milestones=())
-    fitted = fit(replace(job, on_epoch=after_round), stream, loss, updates)
+    fitted = fit(replace(job, on_epoch=after_round), stream, loss, how.recipe.annealed(how.rounds))
     if not fitted.diverged:
         best.restore(job.model)
     fitted.notes["rounds_of_forgetting"] = f"{gap.open_rounds} of {how.rounds}"

@@ -79,7 +79,7 @@ def _trial_loss(job: Job, model: nn.Module, recipe: Recipe, steps: int) -> float
     """Return the retain loss of a copy of the model after a few steps; infinite if it diverged."""
     retain, budget = job.indices("retain"), Budget(steps=job.cost.steps + steps)
     trial = replace(unobserved(job), model=copied(model), seed=job.derive("rate"), budget=budget)
-    fitted = train_from_scratch(trial, retain, replace(recipe, schedule="constant", warmup_epochs=0))
+    fitted = train_from_scratch(trial, retain, replace(recipe, schedule="constant", warmup_epochs=0, warmup_ratio=0.0))
     if fitted.diverged:
         return math.inf
     examples = sample(retain, TRIAL_SAMPLE, job.seed, "rate")

@@ -27,7 +27,7 @@ class TeacherSettings(Updates):
     teacher_share: float = setting(0.25, "share of the usual epochs a teacher is trained for", above=0, high=1)
     teacher_epochs: int | None = setting(None, "usual epochs to take the share of (default: the base's, or 40)", low=1)
     teacher_optimizer: str | None = setting(
-        None, "a teacher's update rule (default: the base's, or adamw)", choices=(None, "sgd", "adamw")
+        None, "a teacher's update rule (default: the base's, or adamw)", choices=(None, "sgd", "adam", "adamw")
     )
     teacher_lr: float | None = setting(None, "a teacher's learning rate (default: the base's, or 0.001)", above=0)
     teacher_batch: int | None = setting(None, "a teacher's batch size (default: the base's, or at most 64)", low=1)

@@ -300,7 +300,7 @@ class _Run:
         fitted = crossfit.unlearn(self.job, _update(self.config, allowed, self.forget, self.retain, self.job.recipe))
         self.after = self.comparison.loss(self.job.model)
         if self.comparison.collapsed(self.after):
-            return self.finish(self.base, "base", COLLAPSED, warnings=[COLLAPSED])
+            return self.finish(self.base, "base", "the result lost too much accuracy", warnings=[COLLAPSED])
         return self._noted(fitted, "cross-fitted", "there is a prepared table, and retraining is not short")
 
     def as_good(self) -> bool:
@@ -338,7 +338,7 @@ class _Run:
         fitted = distill(job, how, answers_of([self.teacher], job, 1.0), gap)
         self.after = self.comparison.loss(job.model)
         if self.comparison.collapsed(self.after):
-            return self.finish(self.base, "base", COLLAPSED, warnings=[COLLAPSED])
+            return self.finish(self.base, "base", "the result lost too much accuracy", warnings=[COLLAPSED])
         return self._noted(fitted, "distilled", self._why_distilled())
 
     def _why_distilled(self) -> str:
@@ -358,10 +358,8 @@ class _Run:
         self.after = self.lost if branch == "retrained" else AccuracyLoss(0.0, 0.0)
         fitted = self._noted(Fitted(notes=notes), branch, reason)
         if branch == "retrained":
-            epochs = round(self.epochs, 3)
-            fitted.notes["trained_by"] = to_json(self.recipe) | {
-                "epochs": int(epochs) if epochs.is_integer() else epochs
-            }
+            epochs = int(self.epochs) if self.epochs.is_integer() else round(self.epochs, 3)
+            fitted.notes["trained_by"] = to_json(self.recipe) | {"epochs": epochs}
             if self.fresh:
                 fitted.notes["from_scratch"] = True
         return fitted

@@ -14,7 +14,7 @@ cross-fitting in statistics.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -110,14 +110,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     retain = len(job.indices("retain"))
     recipe = job.recipe or assumed_recipe(retain)
     rounds, each = _rounds(plan_steps(config, len(forget), retain, recipe))
-    updates = replace(
-        recipe,
-        epochs=rounds,
-        lr=config.lr or config.rate * recipe.lr,
-        schedule="cosine",
-        warmup_epochs=0,
-        milestones=(),
-    )
+    updates = recipe.annealed(rounds, config.lr or config.rate * recipe.lr)
     return fit(job, in_rounds(paired(job, config.batch_size, config.retain_batch), each), loss, updates)
 
 

@@ -189,6 +189,8 @@ class _Run:
         self.watch.add(value, gradients, self.step, self.samples, lr, job.cost)
         if self.watch.due and self._diverged():
             return False
+        if self.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters.values(), self.recipe.clip_norm)
         if self.guard is None:
             self.optimizer.step()
         else:

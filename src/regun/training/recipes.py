@@ -18,17 +18,19 @@ class Updates:
 
     epochs: int = setting(10, "passes over the stream", low=0)
     batch_size: int = setting(128, "examples per batch", low=1)
-    optimizer: str = setting("sgd", "update rule", choices=("sgd", "adamw"))
+    optimizer: str = setting("sgd", "update rule", choices=("sgd", "adam", "adamw"))
     lr: float = setting(0.01, "learning rate (its peak, where a schedule changes it)", low=0)
     momentum: float = setting(0.9, "momentum of sgd", low=0, high=1)
     nesterov: bool = setting(False, "Nesterov momentum (sgd only; needs momentum)")
-    beta1: float = setting(0.9, "adamw: decay of the first moment", low=0, high=1)
-    beta2: float = setting(0.999, "adamw: decay of the second moment", low=0, high=1)
+    beta1: float = setting(0.9, "adam, adamw: decay of the first moment", low=0, high=1)
+    beta2: float = setting(0.999, "adam, adamw: decay of the second moment", low=0, high=1)
     weight_decay: float = setting(0.0, "weight decay", low=0)
     decay: str = setting(
         "all", "decayed parameters: all, or weights (not biases and norms)", choices=("all", "weights")
     )
-    schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine", "onecycle", "steps"))
+    schedule: str = setting(
+        "constant", "learning rate over time", choices=("constant", "linear", "cosine", "onecycle", "steps")
+    )
     milestones: tuple[int, ...] = setting((), "schedule steps: divide the rate by 10 at each of these epochs")
     warmup_epochs: int = setting(0, "epochs of linear warm-up before the schedule", low=0)
     warmup_lr: float = setting(1e-6, "where the warm-up starts", low=0)
@@ -36,6 +38,7 @@ class Updates:
         "auto", "auto: bf16 where the accelerator has it, else fp32", choices=("auto", "fp32", "bf16")
     )
     compile: bool = setting(False, "compile the model with torch.compile")
+    clip_norm: float | None = setting(None, "clip gradients to this norm (torch.nn.utils.clip_grad_norm_)", above=0)
 
     def __post_init__(self) -> None:
         noun = noun_of(self)
@@ -51,24 +54,91 @@ class Updates:
             raise SettingsError(problems)
 
     def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
-        """Return the learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch done is for onecycle."""
-        warm = self.warmup_epochs
-        if epoch < warm:
-            return self.warmup_lr + (epoch + 1) / warm * (self.lr - self.warmup_lr)
-        if self.schedule == "cosine":
-            return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - warm) / max(1, epochs - warm)))
-        if self.schedule == "steps":
-            return self.lr * 0.1 ** sum(epoch >= m for m in self.milestones)
-        if self.schedule == "onecycle":
-            return self.lr * _onecycle((epoch + fraction) / max(1, epochs))
-        return self.lr
+        """Return the learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch is done."""
+        return _rate(self, epoch, fraction, epochs)
 
 
 @dataclass(frozen=True)
 class Recipe(Updates):
     """How a model is trained from scratch."""
 
+    weight_decay: float = setting(None, "weight decay (default: PyTorch's, 0.01 for adamw, else 0)", low=0)
     label_smoothing: float = setting(0.0, "label smoothing of the training loss", low=0, high=1)
+    warmup_ratio: float = setting(0.0, "share of all steps with a linear warm-up from 0, in place of epochs", low=0)
+    step_every: str = setting(
+        "auto", "when the schedule moves (auto: linear, onecycle and after warmup_ratio by batch, others by epoch)",
+        choices=("auto", "epoch", "batch"),
+    )  # fmt: skip
+    min_lr: float = setting(0.0, "learning rate at the end of cosine and linear", low=0)
+    milestone_factor: float = setting(0.1, "schedule steps: factor on the rate at each milestone", above=0)
+
+    def __post_init__(self) -> None:
+        if self.weight_decay is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "weight_decay", 0.01 if self.optimizer == "adamw" else 0.0)
+        super().__post_init__()
+        problems: list[str] = []
+        if self.warmup_ratio >= 1:
+            problems.append(f"recipe.warmup_ratio is {self.warmup_ratio}; give a share below 1.")
+        if self.warmup_ratio and (self.warmup_epochs or self.schedule == "onecycle"):
+            other = "warmup_epochs is set" if self.warmup_epochs else "onecycle warms up by itself"
+            problems.append(f"recipe.warmup_ratio is {self.warmup_ratio}, but {other}; give one warm-up.")
+        if problems:
+            raise SettingsError(problems)
+
+    def lr_at(self, epoch: int, fraction: float, epochs: int) -> float:
+        """Return the learning rate in `epoch` (from 0) of `epochs`; `fraction` of the epoch is done."""
+        by_batch = self.schedule == "linear" or self.warmup_ratio > 0
+        if self.step_every != "auto":
+            by_batch = self.step_every == "batch"
+        warm = self.warmup_ratio * epochs
+        if epoch + fraction < warm:
+            return self.lr * (epoch + fraction) / warm
+        return _rate(
+            self, epoch, fraction, epochs,
+            by_batch=by_batch, warm=warm, min_lr=self.min_lr, factor=self.milestone_factor,
+        )  # fmt: skip
+
+    def annealed(self, epochs: int, lr: float | None = None) -> "Recipe":
+        """Return the recipe with a cosine over so many epochs and no warm-up: for updates of a trained model."""
+        return replace(
+            self,
+            epochs=epochs,
+            lr=self.lr if lr is None else lr,
+            schedule="cosine",
+            step_every="epoch",
+            min_lr=0.0,
+            warmup_epochs=0,
+            warmup_ratio=0.0,
+            milestones=(),
+        )
+
+
+def _rate(
+    updates: Updates,
+    epoch: int,
+    fraction: float,
+    epochs: int,
+    *,
+    by_batch: bool = False,
+    warm: float = 0.0,
+    min_lr: float = 0.0,
+    factor: float = 0.1,
+) -> float:
+    """Return the learning rate of a schedule that moves per epoch or `by_batch`; it begins after `warm` epochs."""
+    lr, first = updates.lr, updates.warmup_epochs
+    if epoch < first:
+        return updates.warmup_lr + (epoch + 1) / first * (lr - updates.warmup_lr)
+    if updates.schedule == "steps":
+        return lr * factor ** sum(epoch >= m for m in updates.milestones)
+    if updates.schedule == "onecycle":
+        return lr * _onecycle((epoch + fraction) / max(1, epochs))
+    if updates.schedule == "constant":
+        return lr
+    warm = warm or first
+    done = epoch - warm + (fraction if by_batch else 0)
+    if updates.schedule == "linear":
+        return min_lr + (lr - min_lr) * max(0.0, 1 - done / max(1, epochs - warm))
+    return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * done / max(1, epochs - warm)))
 
 
 RECIPES: dict[str, Recipe] = {
@@ -139,14 +209,15 @@ def build_optimizer(model: nn.Module, recipe: Updates) -> torch.optim.Optimizer:
                 f"(regun.training.job.private_copy makes such a copy, or model.float()) and convert it afterwards."
             ]
         )
-    exempt = {n for n, _ in named if recipe.decay == "weights" and (n.endswith(".bias") or "norm" in n)}
+    exempt = {n for n, _ in named if recipe.decay == "weights" and (n.endswith(".bias") or "norm" in n.lower())}
     groups = [
         {"params": [p for n, p in named if n not in exempt], "weight_decay": recipe.weight_decay},
         {"params": [p for n, p in named if n in exempt], "weight_decay": 0.0},
     ]
     groups = [g for g in groups if g["params"]]
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
+    if recipe.optimizer in ("adam", "adamw"):
+        kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
+        return kind(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=True)
 
 

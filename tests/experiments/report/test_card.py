@@ -80,3 +80,17 @@ def row(card: str, name: str) -> list[str]:
     """The cells of a number's row."""
     line = next(line for line in card.splitlines() if line.startswith(f"| {describe(name).label} "))
     return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("from_scratch", [True, False])
+def test_it_says_how_to_repeat_the_training(from_scratch: bool) -> None:
+    notes = {"price": {"retraining": 1000, "branch": "distilled", "reason": "long"}}
+    if from_scratch:
+        notes |= {"trained_by": {"optimizer": "adamw", "lr": 0.003, "epochs": 3.6}}
+    made = Outcome(
+        nn.Linear(1, 3), "auto", {"share": 0.2}, Cost(backward=300), [], None, notes, from_scratch=from_scratch
+    )
+    part = regun.model_card(made, audited(1)).partition("## How it was made")[2].partition("##")[0]
+    for text in ("optimizer=adamw", "lr=0.003", "epochs=3.6", "retrained from scratch"):
+        assert (text in part) == from_scratch
+    assert ("share=0.2" in part) == ("30%" in part) == (not from_scratch)
