@@ -2,7 +2,9 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from regun.cli import main
 from regun.data.registry import DataSpec
 from regun.deletion import Options, Pseudonyms, check_unknown, prepare, verify_folder
 from regun.errors import RegunError, SettingsError
+from regun.experiments.study.results import Results
 
 ROOT = Path(regun.__file__).parent
 COMMAND = re.compile(r"(?:regun|ray) [a-z]+[^;]*$")
@@ -130,3 +133,9 @@ def test_the_folder_of_the_data_comes_from_the_environment_in_python_too(monkeyp
     assert DataSpec.read(f"{__file__}:mine", {}).arguments["root"] == "/data"
     assert DataSpec.read(f"{__file__}:mine", {"root": "here"}).arguments["root"] == "here"
     assert DataSpec.read("digits", {}).settings.root is None
+
+
+def test_a_data_frame_without_pandas_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with error(RegunError, "pandas", "frames"):
+        Results.frame(SimpleNamespace(rows=list))

@@ -76,7 +76,9 @@ def main() -> tuple[regun.Outcome, Evaluation]:
     test = sets.pop("test")
     with tempfile.TemporaryDirectory() as folder:
         base, retrained = trained(texts, 0, folder), trained(parts["retain"], 1, folder)
-        recipe = {"epochs": EPOCHS, "batch_size": 32, "optimizer": "adamw", "lr": 1e-3, "schedule": "cosine"}
+        # the Trainer's defaults: linear schedule, no weight decay, gradients clipped to norm 1
+        recipe = {"epochs": EPOCHS, "batch_size": 32, "optimizer": "adamw", "lr": 1e-3, "schedule": "linear"}
+        recipe |= {"weight_decay": 0.0, "clip_norm": 1.0}
         outcome = regun.unlearn(base, **sets, rebuild=untrained, recipe=recipe)
         print(outcome, end="\n\n")
         report = regun.audit(outcome.model, before=base, retrained=retrained, **sets, test=test)

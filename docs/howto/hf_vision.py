@@ -52,7 +52,9 @@ def trained(data: Images, seed: int, folder: str) -> nn.Module:
 def main() -> tuple[regun.Outcome, Evaluation]:
     data = images()
     known = {name: data[name] for name in ("forget", "retain", "heldout")}
-    recipe = {"epochs": EPOCHS, "batch_size": 64, "optimizer": "adamw", "lr": 2e-3, "schedule": "cosine"}
+    # the Trainer's defaults: linear schedule, no weight decay, gradients clipped to norm 1
+    recipe = {"epochs": EPOCHS, "batch_size": 64, "optimizer": "adamw", "lr": 2e-3, "schedule": "linear"}
+    recipe |= {"weight_decay": 0.0, "clip_norm": 1.0}
     with tempfile.TemporaryDirectory() as folder:
         base = trained(data["train"], 0, folder)
         outcome = regun.unlearn(base, **known, rebuild=untrained, recipe=recipe)

@@ -28,11 +28,16 @@ def records() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     return {name: (x[a:b], y[a:b]) for name, (a, b) in cuts.items()}
 
 
-def trained(x: torch.Tensor, y: torch.Tensor, seed: int, epochs: int = 200) -> nn.Module:
-    """An MLP that learns its patients by heart."""
+def network(seed: int = 0) -> nn.Module:
+    """The untrained MLP."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+        return nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def trained(x: torch.Tensor, y: torch.Tensor, seed: int, epochs: int = 200) -> nn.Module:
+    """An MLP that learns its patients by heart."""
+    model = network(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(epochs):
         optimizer.zero_grad()

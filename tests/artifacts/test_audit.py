@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from expect import assert_names, error
 from regun.artifacts import Artifact, Store
@@ -257,3 +257,24 @@ def test_one_example_and_short_trainings_in_place_of_retrained_models(world: Wor
     assert len(found["models"]["out_models"]) == 1
     low, high = found["numbers"]["smia_auc"][1:]
     assert low == 0.0 or high == 100.0
+
+
+def test_stored_predictions_are_enough_to_check_a_number_by_hand(world: World) -> None:
+    """Log-probabilities, labels and record ids lie in one file: accuracy and attack follow from it without the data."""
+    data, splits = world.setup()
+    found = split_predictions(world.base, data, splits, world.store)
+    audit = audit_model(Auditing(target=world.base, data=data, splits=splits, bootstrap=0), world.store)
+    read = {}
+    for artifact in world.store.artifacts("signals"):
+        if artifact.info["model"] == world.base.key:
+            tensors = load_file(artifact.path / "signals.safetensors")
+            assert set(tensors) == {"log_probs", "labels", "indices"}
+            read[len(tensors["labels"]), tuple(tensors["indices"][:3].tolist())] = tensors
+    forget, test = (read[len(found[n]), tuple(found[n].indices[:3].tolist())] for n in ("forget", "test"))
+    assert torch.equal(forget["indices"], torch.from_numpy(splits.forget))
+    np.testing.assert_array_equal(forget["labels"], data.train.labels[splits.forget])
+    right = (forget["log_probs"].argmax(1) == forget["labels"]).double().mean() * 100
+    assert audit.numbers["forget_acc"].value == pytest.approx(right.item())
+    ours, theirs = (t["log_probs"].gather(1, t["labels"][:, None]) for t in (forget, test))
+    wins = (ours > theirs.T).double().mean() + (ours == theirs.T).double().mean() / 2
+    assert audit.numbers["smia_auc"].value == pytest.approx(100 * wins.item())

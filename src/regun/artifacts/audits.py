@@ -11,13 +11,16 @@ from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
 from regun.artifacts.out_models import OutPredictions
 from regun.artifacts.trainings import load_model, model_identity
 from regun.auditing import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
-from regun.auditing.predictions import UNSEEN, Predictions
+from regun.auditing.predictions import PER_EXAMPLE, UNSEEN, PerExampleValues, Predictions
 from regun.data.examples import Data, Examples
 from regun.errors import AuditError, NotFiniteError
 from regun.hashing import code_digest, digest
 from regun.predict import predict
 from regun.splits import Splits
 from regun.types import Device, Indices
+
+STORED = ("log_probs", "labels", "indices")
+"""What a file of predictions holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +179,8 @@ def cached_predictions(
 ) -> Predictions:
     """Return the model's predictions on `indices`, from the store or from one forward pass.
 
-    If they are not finite, that is stored too.
+    The file holds log-probabilities, labels and indices, so that a number can be computed from it without the data. If
+    predictions are not finite, that is stored too.
     """
 
     def make(_: SnapshotFolder) -> Contents:
@@ -185,14 +189,20 @@ def cached_predictions(
             predictions = predict(load_model(artifact, device), examples, indices, device)
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
-        log_probs = predictions.log_probs.view()
-        log_probs.flags.writeable = True  # torch warns about read-only arrays
-        return Contents({"signals": {"log_probs": torch.from_numpy(log_probs)}}, about)
+        names = STORED if predictions.complete else (*PER_EXAMPLE, *STORED[1:])
+        arrays = {name: getattr(predictions, name).view() for name in names}
+        for array in arrays.values():
+            array.flags.writeable = True  # torch warns about read-only arrays
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Contents({"signals": tensors}, {**about, "classes": predictions.num_classes})
 
     stored = store.make("signals", predictions_inputs(artifact, examples, indices), make)
     if "not_finite" in stored.info:
         raise NotFiniteError(stored.info["not_finite"])
-    return Predictions(stored.tensors("signals")["log_probs"].numpy(), examples.labels[indices], indices)
+    arrays = {name: tensor.numpy() for name, tensor in stored.tensors("signals").items()}
+    if "log_probs" in arrays:
+        return Predictions(**{name: arrays[name] for name in STORED})
+    return PerExampleValues(arrays, arrays["labels"], arrays["indices"], stored.info["classes"])
 
 
 def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices) -> dict[str, Any]:
@@ -203,6 +213,7 @@ def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices)
         "inputs": _evaluation_inputs(examples),
         "indices": digest(indices),
         "code": code_digest("regun.predict"),
+        "holds": list(STORED),
     }
 
 
