@@ -3,11 +3,15 @@
     python research/evidence.py --cache digits.npz                # digits: some 8 minutes of one core to train
     python research/evidence.py --data DIR --cache cifar.npz      # CIFAR-10 in DIR: some 30 minutes
     python research/evidence.py --cache digits.npz --variants     # other scales, fewer out models, the old rule
+    python research/evidence.py --cache digits.npz --tables       # prepared tables in place of out-of-sample models
 
 Models are trained on a retain set with all, half or none of a pool of further records; requests of 1 to 100 records are
 drawn from the pool. So for every request the truth is known: the untouched base; models half-way (probabilities or
 log-odds averaged with those of a retrained model, or trained with half of the records); a truly retrained one. What
 the models said is kept in the cache, and only models that it lacks are trained.
+
+A prepared table counts as one out-of-sample model per repeat: each record has the prediction of the fold model that
+never saw it. Its fold models were trained with the other records of the pool, as tables made before a request are.
 """
 
 import argparse
@@ -17,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +32,7 @@ from regun.artifacts.setup import read_data
 from regun.auditing import Predictions, SplitPredictions
 from regun.auditing.intervals import auc_interval
 from regun.auditing.roc import Contrast
-from regun.data.examples import Data
+from regun.data.examples import Data, Examples
 from regun.data.registry import load_data
 from regun.forget_spec import ForgetSpec
 from regun.models import ModelSpec, build_model
@@ -42,6 +47,8 @@ CPU = torch.device("cpu")
 SIZES = (1, 2, 5, 10, 20, 30, 50, 100)
 UNSEEN = ("test", "heldout", "val")
 PARTS = ("retain", "forget", *UNSEEN)
+SHARES = {"eighth": 1 / 8, "quarter": 1 / 4}
+"""Short trainings: their share of the epochs."""
 
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -60,6 +67,8 @@ class Setup:
     bases: int
     retrained: int = 10
     short: int = 4
+    folds: int = 4
+    repeats: int = 2
 
 
 DIGITS = Setup("digits", "digits", ModelSpec("cnn"), RECIPES["digits"], 0.2, splits=4, bases=2)
@@ -74,7 +83,7 @@ def kinds(setup: Setup) -> Iterator[tuple[str, str, float]]:
     for k in range(setup.bases):
         yield f"base{k}", "all", 1.0
         yield f"half{k}", f"half{k}", 1.0
-    for part, share in (("eighth", 1 / 8), ("quarter", 1 / 4)):
+    for part, share in SHARES.items():
         yield from ((f"{part}{k}", "none", share) for k in range(setup.short))
     yield from ((f"retrained{k}", "none", 1.0) for k in range(setup.retrained))
 
@@ -100,6 +109,29 @@ def train(setup: Setup, place: Path, root: str | None) -> None:
             kept |= {f"{split}/{s}/{name}": eval_logits(model, *given).numpy() for s, given in sets.items()}
             np.savez_compressed(place, **kept)
             print(f"split {split}: {name}, {time.process_time() - started:.0f} s", file=sys.stderr, flush=True)
+        for repeat, (part, share) in product(range(setup.repeats), SHARES.items()):
+            name = f"table_{part}{repeat}"
+            if f"{split}/test/{name}" not in kept:
+                answers = table(setup, data, sets, share, derive(split, name))
+                kept |= {f"{split}/{s}/{name}": logits for s, logits in answers.items()}
+                kept[f"{split}/in/{name}"] = np.zeros(len(splits.forget), dtype=bool)
+                np.savez_compressed(place, **kept)
+                print(f"split {split}: {name}", file=sys.stderr, flush=True)
+
+
+def table(
+    setup: Setup, data: Data, sets: Mapping[str, tuple[Examples, np.ndarray]], share: float, seed: int
+) -> dict[str, np.ndarray]:
+    """Return out-of-fold logits: folds of the retain set and the pool; unseen records are dealt to the folds."""
+    rng = np.random.default_rng(seed)
+    fold = {name: rng.permutation(len(rows)) % setup.folds for name, (_, rows) in sets.items()}
+    logits = {name: np.empty((len(rows), data.train.num_classes), np.float32) for name, (_, rows) in sets.items()}
+    for k in range(setup.folds):
+        rows = np.concatenate([sets[name][1][fold[name] != k] for name in ("retain", "forget")])
+        model = trained(setup, data, np.sort(rows), share, derive(seed, "fold", k))
+        for name, (examples, every) in sets.items():
+            logits[name][fold[name] == k] = eval_logits(model, examples, every[fold[name] == k]).numpy()
+    return logits
 
 
 def trained(setup: Setup, data: Data, rows: np.ndarray, share: float, seed: int) -> torch.nn.Module:
@@ -255,6 +287,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, metavar="FILE", help="an .npz file")
     parser.add_argument("--requests", type=int, default=10, help="for each pair of base and retrained model")
     parser.add_argument("--variants", action="store_true", help="judge by other rules as well")
+    parser.add_argument("--tables", action="store_true", help="judge with prepared tables as well")
     args = parser.parse_args()
     torch.set_num_threads(1)
     train(CIFAR if args.data else DIGITS, args.cache, args.data)
@@ -264,6 +297,11 @@ def main() -> None:
         ("8 retrained models", "retrained", 8, by_influence),
         ("4 short trainings, a quarter of the epochs", "quarter", 4, by_influence),
     ]
+    if args.tables:
+        rules += [
+            (f"table of 4 folds, {count} repeats, an {part} of the epochs", f"table_{part}", count, by_influence)
+            for part, count in product(SHARES, (1, 2))
+        ]
     if args.variants:
         scales = {"probability": lambda s: np.exp(s.true_log_prob), "log p": lambda s: np.maximum(s.true_log_prob, -12)}
         rules += [("the old rule, smia_auc~50", "quarter", 1, by_interval)]

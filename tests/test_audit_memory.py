@@ -1,6 +1,7 @@
 """Audits and memory: what models said lies in files, and running out of memory is said and spoils nothing."""
 
 import errno
+import importlib
 import json
 import os
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+import regun
 import regun.artifacts.audits as audits
 from expect import assert_names, error
 from regun.artifacts import Contents, Store
@@ -23,6 +25,8 @@ from regun.cli import main
 from regun.data.tensors import TensorExamples
 from regun.errors import AuditError, NotFiniteError
 from regun.predict import predict, predict_each
+
+regun_predict = importlib.import_module("regun.predict")
 
 TINY = ["--data", "digits,limit=400,test_limit=50", "--threads", "1", "--quiet"]
 TRAIN = ["train", *TINY, "--recipe", "digits,epochs=1"]
@@ -194,3 +198,38 @@ def test_a_full_folder_for_temporary_files_is_said_before_the_work(monkeypatch: 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with error(AuditError, "1,000,000", 100, 0.8, "TMPDIR"):
         LogProbs(1_000_000, 100)
+
+
+def test_predictions_too_large_to_keep_give_the_same_numbers_without_divergences(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def classifier(seed: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return nn.Linear(6, 5)
+
+    draw = torch.Generator().manual_seed(0)
+    parts = {n: (torch.randn(40, 6, generator=draw), torch.arange(40) % 5) for n in ("forget", "retain", "test")}
+    models = {"before": classifier(0), "retrained": [classifier(2), classifier(3)]}
+    whole = regun.audit(classifier(1), **parts, **models).values()
+    monkeypatch.setattr(regun_predict, "MOST_BYTES", 8 * 5 * 40 - 1)
+    caplog.clear()
+    part = regun.audit(classifier(1), **parts, **models).values()
+    assert_names(caplog.text, "40", "5", "Divergences", "39")
+    assert {name for name in whole if name not in part} == {f"{n}_div" for n in parts}
+    assert {name: whole[name] for name in part} == part
+    kept = predict(classifier(1), TensorExamples(*[t if t.ndim > 1 else t.numpy() for t in parts["test"]], 5))
+    assert not kept.complete
+    with error(AuditError, "40", "5", "log-probabilities"):
+        _ = kept.log_probs
+
+
+def test_stored_predictions_too_large_to_keep_are_audited(
+    asked: tuple[Store, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, command = asked
+    monkeypatch.setattr(regun_predict, "MOST_BYTES", 0)
+    for _ in range(2):  # made, and read from the store
+        capsys.readouterr()
+        assert main(command) == 0
+        assert "test_acc" in capsys.readouterr().out

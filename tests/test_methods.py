@@ -26,7 +26,7 @@ from regun.methods import (
     scrub,
     ssd,
 )
-from regun.methods._adversarial import Attack, View, find
+from regun.methods._adversarial import AscentSettings, View, find
 from regun.rng import generator
 from regun.splits import Splits
 from regun.training.fit import fit
@@ -336,7 +336,7 @@ def linear_view(low: bool = False) -> tuple[View, torch.Tensor, nn.Module]:
 def test_adversarial_examples_fool_the_model_inside_ball_and_box(freeze: bool, box: bool) -> None:
     view, y, model = linear_view(box)
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    found = find(view, y, Attack(0.05, 20, 0.1, 10, freeze=freeze, restart=not freeze))
+    found = find(view, y, AscentSettings(0.05, 20, 0.1, 10, freeze=freeze, restart=not freeze))
     ok = ~found.failed
     assert ok.any()
     assert (model(found.x[ok]).argmax(1) == found.labels[ok]).all()
@@ -353,17 +353,17 @@ def test_adversarial_examples_fool_the_model_inside_ball_and_box(freeze: bool, b
 def test_already_misclassified_examples_come_back_unchanged_and_resisting_ones_fail() -> None:
     view, y, model = linear_view()
     wrong = (y + 1) % 3
-    found = find(view, wrong, Attack(0.05, 5, 0.1, 2))
+    found = find(view, wrong, AscentSettings(0.05, 5, 0.1, 2))
     assert torch.equal(found.x, view.x)
     assert torch.equal(found.labels, y)
     stubborn = View(view.x, lambda z, rows: functional.one_hot(y[rows], 3).float() + 0 * z.sum())
-    assert find(stubborn, y, Attack(0.05, 3, 0.1, 2)).failed.all()
+    assert find(stubborn, y, AscentSettings(0.05, 3, 0.1, 2)).failed.all()
 
 
 def test_freezing_stops_at_the_first_point_that_fools() -> None:
     view, y, _ = linear_view()
-    early = find(view, y, Attack(5.0, 50, 0.02, 1, freeze=True))
-    late = find(view, y, Attack(5.0, 50, 0.02, 1, freeze=False))
+    early = find(view, y, AscentSettings(5.0, 50, 0.02, 1, freeze=True))
+    late = find(view, y, AscentSettings(5.0, 50, 0.02, 1, freeze=False))
     both = ~early.failed & ~late.failed
     near, far = ((a.x - view.x).flatten(1).norm(dim=1)[both] for a in (early, late))
     assert (near <= far + 1e-6).all()

@@ -372,7 +372,7 @@ class _CrossFit:
         cost.seconds += time.perf_counter() - started
         device = self.options.device
         return {
-            key: predict(model, self.sets[key], some, device=device).log_probs.astype(np.float32)
+            key: predict(model, self.sets[key], some, device=device, whole=True).log_probs.astype(np.float32)
             for key, some in wanted.items()
         }
 

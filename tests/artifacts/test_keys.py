@@ -90,7 +90,7 @@ def test_changed_code_changes_the_names_of_what_it_decides(
     ("file", "old", "new"),
     [
         ("methods/finetune.py", '"""Train on the retain set."""', '"""Train on what is retained."""'),
-        ("training/fit.py", "import math\n", "import math  # numbers\n\n"),
+        ("training/fit.py", "import time\n", "import time  # seconds\n\n"),
         ("errors.py", "did you mean", "did you mean"),
         ("settings.py", "give a number", "please give a number"),
     ],

@@ -318,3 +318,40 @@ def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "PIL", None)
     with error(DataError, "Pillow", "images"):
         decode_folder(folder)
+
+
+def test_a_large_folder_is_decoded_for_every_batch_into_the_same_images(folder: Path, tmp_path: Path) -> None:
+    whole = load_image_folder(folder, PIPELINE, cache=tmp_path / "a")
+    lazy = load_image_folder(folder, PIPELINE, cache=tmp_path / "b", limit=100, workers=2)
+    assert not list((tmp_path / "b").rglob("*.npy"))
+    assert (lazy.image_size, lazy.class_names, lazy.name) == (whole.image_size, whole.class_names, whole.name)
+    plan = [np.array([3, 0]), np.array([1]), np.array([2, 2])]
+    for mine, theirs in ((lazy.train, whole.train), (lazy.test, whole.test)):
+        assert np.array_equal(mine.labels, theirs.labels)
+        assert mine.fetch(np.array([0])).x.equal(theirs.fetch(np.array([0])).x)
+    for one, other in zip(lazy.train.stream(plan), whole.train.stream(plan), strict=True):
+        assert one.x.equal(other.x)
+        assert one.y.equal(other.y)
+        assert one.indices.equal(other.indices)
+    chosen = lazy.train.select(np.array([2, 1]))
+    assert chosen.fetch(np.array([0])).x.equal(whole.train.fetch(np.array([2])).x)
+
+
+def test_the_digest_of_a_large_folder_follows_its_files(folder: Path, tmp_path: Path) -> None:
+    def digests(cache: str) -> tuple[str, str]:
+        data = load_image_folder(folder, PIPELINE, cache=tmp_path / cache, limit=0)
+        return data.train.digest, data.test.digest
+
+    before = digests("a")
+    os.utime(folder / "train" / "dog" / "b.png", (1, 1))  # another time, the same content
+    assert digests("a") == digests("b") == before
+    save(folder / "train" / "dog" / "b.png", picture(9))
+    assert digests("a")[0] != before[0]
+    assert digests("a")[1] == before[1]
+
+
+def test_an_image_of_another_size_is_named_when_it_is_decoded(folder: Path) -> None:
+    save(folder / "train" / "dog" / "b.png", picture(3, width=9))
+    data = load_image_folder(folder, PIPELINE, limit=0)
+    with error(DataError, "b.png", "9x8", "8x8", "image_size"):
+        list(data.train.stream([np.array([3])]))

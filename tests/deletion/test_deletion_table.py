@@ -35,6 +35,7 @@ from regun.deletion import Options, Pseudonyms, history, prepare, reaudit_receip
 from regun.deletion.project import open_project
 from regun.deletion.table import current_table
 from regun.errors import DataError, RegunError, StoreError
+from regun.prepared import Prepared
 
 QUICKLY = Options(bootstrap=20)
 UPDATE = "auto,from_scratch=never,steps=40"
@@ -95,7 +96,7 @@ def test_nothing_but_the_update_is_trained(tmp_path: Path, trainings: list[str])
     done = forget(tmp_path, ids()[:20], QUICKLY, method=UPDATE, prepared=table())
     assert trainings == []
     attempt, about = done.receipt["method"]["attempts"][-1], done.receipt["audit"]["out_models"]
-    assert (attempt["notes"]["result"], attempt["cost"]["steps"]) == ("cross-fitted", 40)
+    assert (attempt["notes"]["price"]["branch"], attempt["cost"]["steps"]) == ("cross-fitted", 40)
     assert (about["kind"], about["models"]) == ("prepared", 1)
     assert_names(done.plan.judging, "prepared", 4)
     forget(tmp_path, ids()[:20], QUICKLY, method=UPDATE)
@@ -305,3 +306,23 @@ def test_killed_around_the_commit_table_and_model_go_together(
     assert has(regun.Prepared.load(path), ids()) == [one not in [*ids()[: gone - 20], *ids()[40:60]] for one in ids()]
     assert len(list(out.glob("requests/*/prepared.safetensors"))) == 1
     assert failed(verify_folder(out)) == []
+
+
+def test_killed_before_the_project_s_file_is_erased_the_same_request_erases_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, path = tmp_path / "out", tmp_path / "prepared.safetensors"
+    table().save(path)
+
+    def stop(*args: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Prepared, "save", stop)
+        with pytest.raises(Stopped):
+            forget(out, ids()[:20], LENIENT, **memory(path, method=ERASE))
+    assert len(history(out)) == 1
+    assert has(regun.Prepared.load(path), ids()[:1]) == [True]
+    forget(out, ids()[:20], LENIENT, **memory(path, method=ERASE))
+    assert len(history(out)) == 1
+    assert has(regun.Prepared.load(path), ids()) == [one not in ids()[:20] for one in ids()]

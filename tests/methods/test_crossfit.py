@@ -1,6 +1,7 @@
 """Cross-fitted references: the loss by hand, its limits, and what unlearn, audit and auto make of a table."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 import regun
 from expect import error
+from regun.data.examples import Batch
 from regun.data.tensors import TensorExamples
 from regun.errors import DataError, RegunError
 from regun.methods import auto, crossfit
@@ -55,19 +57,68 @@ def prepared(data: tuple[torch.Tensor, torch.Tensor], **changes: object) -> regu
 
 def test_one_step_is_the_formula() -> None:
     """Forget and retain sets fit into one batch each, so the gradient can be written down."""
-    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, distill=0.4, lr=0.2)
+    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, lr=0.2)
     base = classifier()
     x, y = records(26)
     p = functional.log_softmax(base(x), dim=1)
     target = mine.out_of_fold
     assert target is not None
-    forget = (target * (target.log() - p[:6])).sum() / 64
-    soft = functional.kl_div(p[6:], p[6:].detach(), log_target=True, reduction="batchmean")  # T cancels at the base
-    retain = 0.6 * functional.cross_entropy(base(x[6:]), y[6:]) + 0.4 * soft
-    expected = torch.autograd.grad(0.7 * forget + 0.3 * retain, list(base.parameters()))
+    forget = 2 * (target * (target.log() - p[:6])).sum() / 64  # plain and augmented inputs are the same here
+    expected = torch.autograd.grad(0.7 * forget + 0.3 * functional.cross_entropy(base(x[6:]), y[6:]), base.parameters())
     crossfit.unlearn(mine, config)
     for after, before, gradient in zip(mine.model.parameters(), base.parameters(), expected, strict=True):
         assert torch.allclose(after, before - 0.2 * gradient, atol=1e-6)
+
+
+@pytest.mark.parametrize(("plain", "forgotten"), [(0.0, [-1]), (0.75, [1, -1]), (1.0, [1])])
+def test_a_share_of_the_forgotten_inputs_is_plain(plain: float, forgotten: list[int]) -> None:
+    """The pipeline negates its inputs. Retained ones are always augmented; all six records fit into either part."""
+
+    class Negates(TensorExamples):
+        def fetch(self, indices: Any, *, augment: bool = False, **rest: Any) -> Batch:
+            batch = super().fetch(indices, augment=augment, **rest)
+            assert isinstance(batch.x, torch.Tensor)
+            return replace(batch, x=-batch.x) if augment else batch
+
+    seen: list[torch.Tensor] = []
+
+    class Notes(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                seen.append(x)
+            return super().forward(x)
+
+    x, y = records(26)
+    mine = replace(job(), model=Notes(4, CLASSES), examples=Negates(x, y.numpy(), CLASSES))
+    crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=64, retain_batch=64, plain=plain))
+    expected = torch.cat([-x[6:], *(sign * x[:6] for sign in forgotten)])
+    assert sorted(seen[0].tolist()) == sorted(expected.tolist())
+    assert len(seen[0]) == crossfit.step_samples(crossfit.Config(batch_size=64, retain_batch=64, plain=plain), 6, 20)
+
+
+def test_the_last_part_sees_retained_examples_alone() -> None:
+    """Where the forget term cannot move the model, the steps of the last part are those of fine-tuning."""
+    sizes: list[int] = []
+
+    class Notes(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                sizes.append(len(x))
+            return super().forward(x)
+
+    def run(repair: float) -> tuple[torch.Tensor, list[int]]:
+        sizes.clear()
+        mine = replace(job(forget=4, retain=40), model=Notes(4, CLASSES))
+        mine.model.load_state_dict(classifier().state_dict())
+        crossfit.unlearn(mine, crossfit.Config(steps=20, batch_size=8, retain_batch=12, repair=repair, w=0.5, lr=0.1))
+        return mine.model.state_dict()["weight"].clone(), list(sizes)
+
+    moved, together = run(0.0)
+    repaired, parts = run(0.25)
+    assert set(together) <= {6 + 12, 6 + 4}  # four plain records, two augmented, and the rest of a pass over retain
+    assert parts[:15] == together[:15]
+    assert set(parts[15:]) == {18, 4}  # passes over 40 retained examples
+    assert not torch.allclose(moved, repaired)
 
 
 def test_a_record_weighs_the_same_alone_and_among_many() -> None:
@@ -75,15 +126,30 @@ def test_a_record_weighs_the_same_alone_and_among_many() -> None:
     moved: list[torch.Tensor] = []
     for size in (8, 16):
         mine = job(forget=1, table=torch.tensor([[1.0, 0.0, 0.0]]))
-        crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=size, w=0.0, distill=0.0, lr=0.1))
+        crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=size, w=0.0, lr=0.1, plain=1.0))
         moved.append(mine.model.weight.detach() - classifier().weight.detach())  # type: ignore[operator]
     assert torch.allclose(moved[0], 2 * moved[1], atol=1e-7)
 
 
-def test_without_a_forget_term_it_is_fine_tuning_with_distillation() -> None:
-    mine = job()
-    crossfit.unlearn(mine, crossfit.Config(steps=4, w=1.0, distill=1.0))
-    assert torch.allclose(mine.model.weight, classifier().weight, atol=1e-6)  # type: ignore[arg-type]
+def test_repair_alone_is_fine_tuning() -> None:
+    """With repair=1 no step sees a forgotten record, so the table does not matter."""
+    tables = [torch.full((6, CLASSES), 1 / CLASSES), torch.eye(CLASSES).repeat(2, 1)]
+    after: list[torch.Tensor] = []
+    for table in tables:
+        mine = job(table=table)
+        crossfit.unlearn(mine, crossfit.Config(steps=8, repair=1.0))
+        after.append(mine.model.state_dict()["weight"])
+    assert torch.equal(*after)
+    assert not torch.allclose(after[0], classifier().state_dict()["weight"])
+
+
+def test_the_rate_follows_the_size_of_a_step() -> None:
+    """Steps of half of training's batch move at half of the rate; larger ones not at more than the rate."""
+    rates: list[float] = []
+    for batch_size in (8, 32, 128):
+        mine = replace(job(), recipe=replace(RECIPE, batch_size=batch_size), on_epoch=lambda e, _: rates.append(e.lr))
+        crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=8, retain_batch=8, rate=0.5))
+    assert rates == pytest.approx([0.5 * RECIPE.lr, 0.25 * RECIPE.lr, 0.5 * RECIPE.lr / 8])
 
 
 @pytest.mark.parametrize(("forget", "retain"), [(1, 30), (6, 40), (200, 400)])
@@ -110,7 +176,7 @@ def test_batches_pass_together_so_that_batchnorm_sees_both() -> None:
 
     mine = replace(job(), model=Norm())
     crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=4, retain_batch=5))
-    assert mine.model.sizes == [9]
+    assert mine.model.sizes == [4 + 5]  # three plain, one augmented, five retained
 
 
 def test_unlearn_looks_the_forgotten_records_up() -> None:

@@ -143,6 +143,9 @@ def forward_passes(rows: int = 7) -> dict[str, Tensor]:
             results |= {f"{name}/logits": logits, f"{name}/alone": logits_of(model.eval(), x[:1])}
             results |= {f"{name}/buffer/{n}": b for n, b in model.named_buffers()}
             results[f"{name}/next draw"] = torch.rand(1)
+        model = net(True)  # a batch that is too small to be shared, then one that is
+        (logits_of(model, x[:3]).square().mean() + logits_of(model, x).square().mean()).backward()
+        results["both"] = model[0].weight.grad
     return results
 
 

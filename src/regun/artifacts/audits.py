@@ -11,7 +11,7 @@ from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
 from regun.artifacts.out_models import OutPredictions
 from regun.artifacts.trainings import load_model, model_identity
 from regun.auditing import Evaluation, NoiseFloor, Risk, evaluate, judged_by, noise_floor, risk_list
-from regun.auditing.predictions import UNSEEN, Predictions
+from regun.auditing.predictions import PER_EXAMPLE, UNSEEN, PerExampleValues, Predictions
 from regun.data.examples import Data, Examples
 from regun.errors import AuditError, NotFiniteError
 from regun.hashing import code_digest, digest
@@ -189,16 +189,20 @@ def cached_predictions(
             predictions = predict(load_model(artifact, device), examples, indices, device)
         except NotFiniteError as fault:
             return Contents({}, {**about, "not_finite": str(fault)})
-        arrays = {name: getattr(predictions, name).view() for name in STORED}
+        names = STORED if predictions.complete else (*PER_EXAMPLE, *STORED[1:])
+        arrays = {name: getattr(predictions, name).view() for name in names}
         for array in arrays.values():
             array.flags.writeable = True  # torch warns about read-only arrays
-        return Contents({"signals": {name: torch.from_numpy(array) for name, array in arrays.items()}}, about)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Contents({"signals": tensors}, {**about, "classes": predictions.num_classes})
 
     stored = store.make("signals", predictions_inputs(artifact, examples, indices), make)
     if "not_finite" in stored.info:
         raise NotFiniteError(stored.info["not_finite"])
-    tensors = stored.tensors("signals")
-    return Predictions(**{name: tensors[name].numpy() for name in STORED})
+    arrays = {name: tensor.numpy() for name, tensor in stored.tensors("signals").items()}
+    if "log_probs" in arrays:
+        return Predictions(**{name: arrays[name] for name in STORED})
+    return PerExampleValues(arrays, arrays["labels"], arrays["indices"], stored.info["classes"])
 
 
 def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices) -> dict[str, Any]:

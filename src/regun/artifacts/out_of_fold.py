@@ -159,7 +159,7 @@ def fit_fold(
         fitted = train_from_scratch(job, trained_on, training.recipe, "train", checkpoint=snapshots)
         if fitted.diverged:
             raise DivergedError(f"the training of a fold stopped: {fitted.diverged}. Lower the recipe's learning rate.")
-        log_probs = predict(job.model.eval(), examples, out, device).log_probs.astype(np.float32)
+        log_probs = predict(job.model.eval(), examples, out, device, whole=True).log_probs.astype(np.float32)
         tensors = {
             "log_probs": torch.from_numpy(log_probs),
             "rows": torch.from_numpy(out),

@@ -14,6 +14,7 @@ from regun.auditing.metrics import BUILT_IN, resolve_metric
 from regun.auditing.predictions import (
     SPLITS,
     UNSEEN,
+    FloatArray,
     Predictions,
     SplitPredictions,
     row_blocks,
@@ -83,9 +84,14 @@ def judged_sets(predictions: SplitPredictions, unseen: Sequence[str] | None) -> 
 
 def check_distinct(models: Mapping[str, SplitPredictions | None], references: Sequence[SplitPredictions]) -> None:
     """Raise if a reference is the same model as another one: in its own denominator a model looks closer than it is."""
-    earlier = {who: model["forget"].log_probs for who, model in models.items() if model is not None}
+
+    def answers(model: SplitPredictions) -> FloatArray:
+        forget = model["forget"]
+        return forget.log_probs if forget.complete else np.stack([forget.true_log_prob, forget.entropy], axis=1)
+
+    earlier = {who: answers(model) for who, model in models.items() if model is not None}
     for number, reference in enumerate(references):
-        ours = reference["forget"].log_probs
+        ours = answers(reference)
         for who, theirs in earlier.items():
             if all(np.array_equal(ours[rows], theirs[rows]) for rows in row_blocks(ours, theirs)):
                 raise AuditError(

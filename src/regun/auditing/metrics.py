@@ -81,7 +81,7 @@ def divergence(ours: Predictions, theirs: Predictions) -> float:
 
 def _divergence_on(split: str) -> Metric:
     def measure(splits: SplitPredictions, retrain: SplitPredictions | None) -> MetricResult:
-        if split not in splits or retrain is None:
+        if split not in splits or retrain is None or not (splits[split].complete and retrain[split].complete):
             return None
         return PerExample(divergences(splits[split], retrain[split]), 100.0, split if split != "retain" else None)
 

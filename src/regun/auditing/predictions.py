@@ -29,6 +29,9 @@ LOG_FLOOR = -1e6
 IN_MEMORY = 1 << 22
 """Bytes of log-probabilities of one split that are held in memory; more lie in a file."""
 
+PER_EXAMPLE = ("true_log_prob", "predicted", "true_logit", "modified_entropy", "entropy")
+"""Values per example from which accuracies, attacks and intervals are computed."""
+
 _BLOCK = 1 << 15  # elements worked on at a time: 256 kB of fp64, so that a handful of temporaries stay in cache
 _MAPPED = 1 << 25  # bytes of each file that a pass keeps mapped: bounds the memory of the process
 
@@ -73,6 +76,11 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def complete(self) -> bool:
+        """True if log-probabilities of all classes were kept."""
+        return True
 
     @property
     def num_classes(self) -> int:
@@ -171,6 +179,60 @@ class LogProbs:
         )
 
 
+class PerExampleValues(Predictions):
+    """Predictions of which only values per example are kept, for more than a disk holds; `log_probs` raises.
+
+    The values are those of `Predictions`, bit for bit.
+    """
+
+    def __init__(
+        self, values: Mapping[str, npt.NDArray[Any]], labels: npt.ArrayLike, indices: npt.ArrayLike, classes: int
+    ) -> None:
+        arrays = {name: _frozen(np.asarray(values[name])) for name in PER_EXAMPLE}
+        arrays |= {"labels": _integers(labels, "labels"), "indices": _integers(indices, "indices")}
+        for name, value in arrays.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "classes", classes)
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    @property
+    def num_classes(self) -> int:
+        return cast(int, vars(self)["classes"])
+
+    @property
+    def log_probs(self) -> FloatArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        raise AuditError(
+            f"the log-probabilities of {len(self):,} examples with {self.num_classes:,} classes were not kept, since "
+            f"they take {8e-9 * len(self) * self.num_classes:.1f} GB. Divergences need them: audit fewer examples."
+        )
+
+
+class PerExampleCollector:
+    """Values per example, computed batch by batch from logits that are then dropped."""
+
+    def __init__(self, classes: int, labels: IntArray) -> None:
+        self.classes, self.labels, self._filled = classes, labels, 0
+        self.values = {name: np.empty(len(labels), np.int64 if name == "predicted" else float) for name in PER_EXAMPLE}
+
+    def add(self, logits: npt.NDArray[np.generic]) -> None:
+        """Append rows; raise if logits are not finite."""
+        rows = slice(self._filled, self._filled + len(logits))
+        try:
+            part = Predictions.from_logits(logits, self.labels[rows], np.arange(rows.start, rows.stop))
+        except NotFiniteError as fault:
+            raise NotFiniteError(f"rows {rows.start} to {rows.stop - 1}: {fault}") from None
+        for name, values in self.values.items():
+            values[rows] = getattr(part, name)
+        self._filled = rows.stop
+
+    def predictions(self, labels: npt.ArrayLike, indices: npt.ArrayLike) -> Predictions:
+        """Return the predictions, once all rows are there."""
+        return PerExampleValues(self.values, labels, indices, self.classes)
+
+
 class _Joined(Predictions):
     """Splits end to end: values per example come from the parts, which cache them."""
 
@@ -180,6 +242,10 @@ class _Joined(Predictions):
         object.__setattr__(self, "parts", tuple(parts))
         for name in ("labels", "indices"):
             object.__setattr__(self, name, _frozen(np.concatenate([getattr(part, name) for part in parts])))
+
+    @property
+    def complete(self) -> bool:
+        return all(part.complete for part in self.parts)
 
     @cached_property
     def log_probs(self) -> FloatArray:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -76,6 +76,10 @@ class ArrayExamples(Examples):
         images = np.asarray(self.images)[rows]
         return dataclasses.replace(self, images=images, labels=self.labels[rows], precomputed_digest=None)
 
+    def stored(self, index: Indices) -> Images:
+        """Return the images at `index` as they are stored, (B, H, W, C)."""
+        return np.take(np.asarray(self.images), index, axis=0)
+
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:
@@ -89,19 +93,20 @@ class ArrayExamples(Examples):
                 "fetch(augment=True) needs a generator: augmentation is random. "
                 "Pass generator=regun.rng.generator(seed, ...), or augment=False."
             )
-        index = _checked_index(indices, len(self))
+        index = checked_index(indices, len(self))
+        stored = send(torch.from_numpy(self.stored(index)), device)
         if augment and generator is not None:
-            images = self._transformed(index, self.pipeline.train, generator, device)
+            images = _transformed(stored, self.pipeline.train, generator)
         else:
-            images = self._transformed(index, self.pipeline.evaluation, rng.generator(0), device)
+            images = _transformed(stored, self.pipeline.evaluation, rng.generator(0))
         return Batch(
             self.normalise(images), send(torch.from_numpy(self.labels[index]), device), torch.from_numpy(index)
         )
 
     def pixels(self, indices: Indices, device: Device = "cpu") -> Tensor:
         """Return evaluation inputs in [0, 1] before normalization: `normalise(pixels(i))` is `fetch(i).x`."""
-        index = _checked_index(indices, len(self))
-        images = self._transformed(index, self.pipeline.evaluation, rng.generator(0), device)
+        stored = send(torch.from_numpy(self.stored(checked_index(indices, len(self)))), device)
+        images = _transformed(stored, self.pipeline.evaluation, rng.generator(0))
         return channels_last(images.float().div_(255) if images.dtype == torch.uint8 else images.float())
 
     def normalise(self, x: Tensor) -> Tensor:
@@ -114,14 +119,13 @@ class ArrayExamples(Examples):
         rows = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(n * height, width * channels)
         return torch.addcmul(shift, rows.float(), scale).view(n, height, width, channels).permute(0, 3, 1, 2)
 
-    def _transformed(
-        self, index: Indices, transforms: Sequence[Transform], generator: Generator, device: Device
-    ) -> Tensor:
-        """Return the stored images after the transforms, (B, C, H, W)."""
-        images = send(torch.from_numpy(np.take(np.asarray(self.images), index, axis=0)), device).permute(0, 3, 1, 2)
-        for transform in transforms:
-            images = transform(images, generator)
-        return images
+
+def _transformed(stored: Tensor, transforms: Sequence[Transform], generator: Generator) -> Tensor:
+    """Return stored images (B, H, W, C) after the transforms, as (B, C, H, W)."""
+    images = stored.permute(0, 3, 1, 2)
+    for transform in transforms:
+        images = transform(images, generator)
+    return images
 
 
 @lru_cache(maxsize=32)
@@ -134,7 +138,7 @@ def _row_constants(
     return send(scale.float().repeat(width), device), send(shift.float().repeat(width), device)
 
 
-def _checked_index(indices: Indices, count: int) -> Indices:
+def checked_index(indices: Indices, count: int) -> Indices:
     """Return a copy of the indices as int64; raise if one is not from 0 to count - 1."""
     array: npt.NDArray[Any] = np.asarray(indices)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -1,28 +1,33 @@
-"""Folders of image files, decoded once into a memory-mapped array."""
+"""Folders of image files, decoded once into a memory-mapped array, or on the fly where that would be too large."""
 
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 
-from regun import hashing
-from regun.data.arrays import ArrayExamples, Images, content_digest
-from regun.data.examples import Data, InputPipeline, ProgressCallback
+from regun import hashing, rng
+from regun.data.arrays import ArrayExamples, Images, checked_index, content_digest
+from regun.data.examples import Batch, Data, InputPipeline, ProgressCallback
 from regun.errors import DataError, RegunError, not_installed
+from regun.files import file_sha256, replace_file
 from regun.settings import read_json
-from regun.types import Indices
+from regun.types import Device, Indices
 
 Files = list[tuple[int, str]]  # label and path below the root, sorted
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 FORMAT = 1  # of the cache; part of an entry's name
 CHUNK = 64  # images per task
+LIMIT = 2**35
+"""Bytes of decoded images up to which a folder is decoded once; images of larger ones are decoded for every batch."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +66,19 @@ def load_image_folder(
     cache: Path | str | None = None,
     workers: int | None = None,
     on_progress: ProgressCallback | None = None,
+    limit: int = LIMIT,
 ) -> Data:
     """Return the images below `root` as a data set; see `decode_folder`.
 
-    Example: `load_image_folder("tiny-imagenet-200", pipeline)`; the first call decodes, later ones only open.
+    Example: `load_image_folder("tiny-imagenet-200", pipeline)`; the first call decodes, later ones only open. If the
+    decoded images would take more than `limit` bytes, `workers` threads decode them for every batch instead.
     """
-    decoded = decode_folder(root, image_size, cache, workers, on_progress)
+    _check_numbers(image_size, workers)
+    listing = list_folder(Path(root))
+    first = decode_image(Path(root) / listing.train[0][1], image_size)
+    if first.nbytes * (len(listing.train) + len(listing.test)) > limit:
+        return _on_the_fly(Path(root), listing, pipeline, first, image_size, cache, workers, on_progress)
+    decoded = _decode(Path(root), listing, image_size, cache, workers, on_progress)
     train, test = (
         ArrayExamples(part.images, part.labels, len(decoded.class_names), pipeline, part.digest)
         for part in (decoded.train, decoded.test)
@@ -88,15 +100,26 @@ def decode_folder(
     set. All images must have one size, unless `image_size` is given: then the shorter side is resized to it and the
     centre square cut out. A change of any file's name, size or time makes a new entry; old ones may be deleted.
     """
-    root = Path(root)
+    _check_numbers(image_size, workers)
+    return _decode(Path(root), list_folder(Path(root)), image_size, cache, workers, on_progress)
+
+
+def _check_numbers(image_size: int | None, workers: int | None) -> None:
     for name, value in (("image_size", image_size), ("workers", workers)):
         if value is not None and value < 1:
             raise DataError(f"{name} is {value}; the least allowed is 1. Give a larger one, or None.")
-    listing = list_folder(root)
-    stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
-    times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
-    fingerprint = hashing.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
-    entry = (root / ".regun-cache" if cache is None else Path(cache)) / fingerprint[:24]
+
+
+def _decode(
+    root: Path,
+    listing: Listing,
+    image_size: int | None,
+    cache: Path | str | None,
+    workers: int | None,
+    on_progress: ProgressCallback | None,
+) -> DecodedFolder:
+    """Return the decoded images of a listing, from the cache or decoded into it now."""
+    entry = (root / ".regun-cache" if cache is None else Path(cache)) / _fingerprint(root, listing, image_size)[:24]
     if not (entry / "manifest.json").is_file():
         try:
             _decode_into(entry, root, listing, image_size, workers or os.cpu_count() or 1, on_progress)
@@ -106,6 +129,124 @@ def decode_folder(
                 "folder that can be written>."
             ) from fault
     return _open_cache(entry)
+
+
+# ------------------------------------------------------------------------------------------------------- on the fly
+
+
+class ImageFiles:
+    """Image files as an array (N, H, W, C) of which any rows can be decoded; `images[rows]` decodes them in threads."""
+
+    dtype, ndim = np.dtype(np.uint8), 4
+
+    def __init__(
+        self, root: Path, paths: Sequence[str], shape: tuple[int, ...], size: int | None, workers: int
+    ) -> None:
+        self.root, self.paths, self.image_size, self.workers = root, tuple(paths), size, workers
+        self.shape = (len(paths), *shape)
+        self.size = int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads, since Pillow decodes without the GIL."""
+        return ThreadPoolExecutor(self.workers)
+
+    def submit(self, rows: Indices) -> list[Future[Images]]:
+        """Start to decode the images at `rows`."""
+        return [self.pool.submit(self._decode, self.paths[row]) for row in cast("list[int]", rows.tolist())]
+
+    def __getitem__(self, rows: Indices) -> Images:
+        return np.stack([image.result() for image in self.submit(rows)])
+
+    def _decode(self, path: str) -> Images:
+        return _of_one_size(self.root / path, self.shape[1:], self.image_size)
+
+
+@dataclass(frozen=True, eq=False)
+class FolderExamples(ArrayExamples):
+    """Images that are decoded when a batch needs them; while one batch is used, the next is being decoded."""
+
+    @property
+    def files(self) -> ImageFiles:
+        return cast(ImageFiles, self.images)
+
+    def stored(self, index: Indices) -> Images:
+        return self.files[index]
+
+    def select(self, rows: Indices) -> "FolderExamples":
+        files = self.files
+        some = ImageFiles(
+            files.root,
+            [files.paths[row] for row in cast("list[int]", rows.tolist())],
+            files.shape[1:],
+            files.image_size,
+            files.workers,
+        )
+        digest = hashing.digest([self.digest, hashing.digest(rows)])
+        return replace(self, images=cast(Images, some), labels=self.labels[rows], precomputed_digest=digest)
+
+    def stream(
+        self, plan: Sequence[Indices], *, augment: bool = False, seed: int = 0, first: int = 0, device: Device = "cpu"
+    ) -> Iterator[Batch]:
+        def submit(position: int) -> list[Future[Images]]:
+            return self.files.submit(checked_index(plan[position], len(self))) if position < len(plan) else []
+
+        ahead = submit(0)
+        for position, indices in enumerate(plan):
+            decoded = np.stack([image.result() for image in ahead])
+            ahead = submit(position + 1)
+            batch = ArrayExamples(decoded, self.labels[indices], self.num_classes, self.pipeline, "")
+            generator = rng.generator(seed, first + position) if augment else None
+            here = batch.fetch(np.arange(len(indices)), augment=augment, generator=generator, device=device)
+            yield Batch(here.x, here.y, torch.from_numpy(indices))
+
+
+def _on_the_fly(
+    root: Path,
+    listing: Listing,
+    pipeline: InputPipeline,
+    first: Images,
+    image_size: int | None,
+    cache: Path | str | None,
+    workers: int | None,
+    on_progress: ProgressCallback | None,
+) -> Data:
+    """Return the data set whose images are decoded batch by batch."""
+    digests = _file_digests(root, listing, cache, workers or os.cpu_count() or 1, on_progress)
+    parts: list[ArrayExamples] = []
+    for name, files in (("train", listing.train), ("test", listing.test)):
+        images = ImageFiles(root, [path for _, path in files], first.shape, image_size, workers or os.cpu_count() or 1)
+        labels = np.array([label for label, _ in files], dtype=np.int64)
+        digest = hashing.digest([digests[name], hashing.digest(labels), image_size])
+        parts.append(FolderExamples(cast(Images, images), labels, len(listing.class_names), pipeline, digest))
+    height, width, channels = first.shape
+    return Data(root.resolve().name, parts[0], parts[1], (channels, height, width), listing.class_names)
+
+
+def _file_digests(
+    root: Path, listing: Listing, cache: Path | str | None, workers: int, on_progress: ProgressCallback | None
+) -> dict[str, str]:
+    """Return the digest of the files of each part; every file is read once, and again only when one has changed."""
+    entry = (root / ".regun-cache" if cache is None else Path(cache)) / f"{_fingerprint(root, listing, None)[:24]}.json"
+    if entry.is_file():
+        return read_json(entry.read_bytes(), entry.name)
+    parts, done = {"train": listing.train, "test": listing.test}, 0
+    total, digests = len(listing.train) + len(listing.test), dict[str, str]()
+    with ThreadPoolExecutor(workers) as pool:
+        for name, files in parts.items():
+            each: list[str] = []
+            for one in pool.map(file_sha256, [root / path for _, path in files]):
+                each.append(one)
+                done += 1
+                if on_progress is not None:
+                    on_progress(done, total)
+            digests[name] = hashing.digest([each, [path for _, path in files]])
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(entry, json.dumps(digests).encode())
+    return digests
 
 
 # ---------------------------------------------------------------------------------------------------------- layouts
@@ -222,6 +363,24 @@ def decode_image(path: Path, image_size: int | None = None) -> Images:
         ) from fault
 
 
+def _of_one_size(path: Path, shape: tuple[int, ...], image_size: int | None) -> Images:
+    """Return a decoded image; raise if it has another shape than the first one."""
+    image = decode_image(path, image_size)
+    if image.shape != shape:
+        raise DataError(
+            f"{path} is {image.shape[1]}x{image.shape[0]} pixels, the first image of train is "
+            f"{shape[1]}x{shape[0]}; expected one size. Pass image_size to resize and crop all."
+        )
+    return image
+
+
+def _fingerprint(root: Path, listing: Listing, image_size: int | None) -> str:
+    """Return a digest of the names, sizes and times of all files."""
+    stats = [os.stat(root / path) for _, path in (*listing.train, *listing.test)]
+    times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    return hashing.digest([FORMAT, image_size, listing.class_names, listing.train, listing.test, times])
+
+
 def _decode_into(
     entry: Path,
     root: Path,
@@ -274,13 +433,7 @@ def _decode_blocks(root: Path, files: Files, first: Images, image_size: int | No
     def decode(start: int) -> Images:
         block = np.empty((len(files[start : start + CHUNK]), *first.shape), dtype=np.uint8)
         for position, (_, path) in enumerate(files[start : start + CHUNK]):
-            image = decode_image(root / path, image_size)
-            if image.shape != first.shape:
-                raise DataError(
-                    f"{root / path} is {image.shape[1]}x{image.shape[0]} pixels, the first image of train is "
-                    f"{first.shape[1]}x{first.shape[0]}; expected one size. Pass image_size to resize and crop all."
-                )
-            block[position] = image
+            block[position] = _of_one_size(root / path, first.shape, image_size)
         return block
 
     wave = CHUNK * workers * 8  # bounds the decoded blocks that wait to be written

@@ -23,7 +23,7 @@ class Adversarial:
 
 
 @dataclass(frozen=True)
-class Attack:
+class AscentSettings:
     """How to look: rounds of `steps` of length `step * epsilon` inside the ball; epsilon doubles after each round."""
 
     epsilon: float
@@ -44,7 +44,7 @@ class View:
     high: Tensor | None = None
 
 
-def find(view: View, y: Tensor, attack: Attack) -> Adversarial:
+def find(view: View, y: Tensor, attack: AscentSettings) -> Adversarial:
     """Return, for each input, the first misclassified point on its path (with `freeze`), inside the box.
 
     Only inputs that still resist are run further, so the cost is what is needed and not steps times inputs. On an

@@ -22,7 +22,7 @@ from regun.data.examples import Batch, PixelExamples
 from regun.data.tensors import TensorExamples
 from regun.data.views import Joined
 from regun.errors import RegunError
-from regun.methods._adversarial import Attack, View, find
+from regun.methods._adversarial import AscentSettings, View, find
 from regun.methods._contract import RESNET_LR, SWIN, SWIN_LR, Choice, Needs, Ranges, Work, paired_passes, passes
 from regun.methods.finetune import retain_loss
 from regun.models.forward import logits_of
@@ -120,7 +120,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 def adversarial_set(job: Job, config: Config) -> tuple[Inputs, Indices, int]:
     """Return model inputs and wrong labels of D_A, and how many examples were never fooled."""
-    attack = Attack(config.epsilon, config.steps, config.step, config.rounds, config.freeze, config.restart)
+    attack = AscentSettings(config.epsilon, config.steps, config.step, config.rounds, config.freeze, config.restart)
     forget = job.indices("forget")
     inputs: list[Inputs] = []
     labels: list[Tensor] = []

@@ -139,8 +139,9 @@ def batch_norm(
     if running_mean is not None and running_var is not None:
         with torch.no_grad():
             unbiased = var * (count / (count - 1).clamp(min=1)).to(var.dtype)
-            running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
-            running_var.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+            # `data`: as in torch's own kernel, the change does not count against passes that are not differentiated yet
+            running_mean.data.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+            running_var.data.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
     return out
 
 

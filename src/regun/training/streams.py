@@ -76,6 +76,16 @@ def paired(
     return Stream(lambda _: steps, samples, run)
 
 
+def side_by_side(streams: Sequence[Stream]) -> Stream:
+    """Return the steps of streams of equal length together, each step with the parts of all."""
+
+    def run(epoch: int, start: int) -> Iterator[Mapping[str, Batch]]:
+        for parts in zip(*(stream.run(epoch, start) for stream in streams), strict=True):
+            yield {name: batch for part in parts for name, batch in part.items()}
+
+    return Stream(streams[0].steps, lambda epoch: sum(stream.samples(epoch) for stream in streams), run)
+
+
 def chained(plan: Callable[[int], Sequence[tuple[Stream, int]]]) -> Stream:
     """Return one stream after the other within an epoch: `plan(epoch)` lists them, each with its epoch number."""
 

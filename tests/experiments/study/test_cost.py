@@ -123,14 +123,15 @@ def test_costs_by_hand(finished) -> None:
         r["method"]: (r["request_share"], r["once_share"]) for r in rows if (r["forget"], r["seed"]) == ("0.1", 0)
     }
     retraining = 3 * 288
-    crossfit = 100 * (10 * 36 + 2 * 288) / retraining  # ten steps: five pass once over the retain set
+    plain, augmented = 3 * 36, 36 + 8  # six steps of 24 and 8 of the forgotten examples
+    crossfit = 100 * (plain + augmented + 6 * 32 + 4 * 64) / retraining  # and of 32 retained ones, then four of 64
     table = 100 * 4 * (324 - 81) / retraining
     assert shares["retrain"] == (100, None)
     assert shares["base"] == (None, None)
     assert shares["finetune"] == (pytest.approx(100 * 288 / retraining), None)
     assert shares["crossfit"] == (pytest.approx(crossfit), pytest.approx(table))
     planned = opened.plan
-    assert planned.request_share("crossfit", "0.1") == pytest.approx(100 * 10 * (36 + 64) / retraining)
+    assert planned.request_share("crossfit", "0.1") == pytest.approx(100 * 10 * 64 / retraining)
     assert planned.once_share("crossfit", "0.1") == pytest.approx(table)
     assert planned.once_share("finetune", "0.1") is None
     assert planned.request_share("retrain,epochs=2", "0.1") == pytest.approx(100 * 2 / 3)
