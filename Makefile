@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # the run, with a failure
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --max-worker-restart=0
 
-.PHONY: demo test test-avx2 test-parallel test-all check bench mutants clean
+.PHONY: demo test test-avx2 test-parallel test-all check docs bench mutants clean
 
 demo: $(VENV)/ready
 	$(BIN)/regun demo --store demo/store --out demo
@@ -31,6 +31,10 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest tests/test_imports.py
+
+# the documentation site, in build/docs/index.html; a warning is an error
+docs: $(VENV)/ready
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 bench: $(VENV)/ready
 	for name in training augment data overlap prepare unlearning audit audit_numbers study store ledger parallel; do \

@@ -244,6 +244,22 @@ def test_a_method_of_the_user_s_own(run, base: str, home: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- audit
 
 
+def test_a_prepared_table_serves_crossfit_and_auto(home: Path, base: str, tmp_path: Path, capsys) -> None:
+    store, table = ["--store", str(home / "store"), "--threads", "1", "--quiet"], str(tmp_path / "table.safetensors")
+    how = ["unlearn", "--base", base, "--forget", "0.1", *store]
+    assert main([*how, "--method", "crossfit,steps=4"]) == 2
+    assert_names(capsys.readouterr().err, "--prepared", "prepare", "--out")
+    assert main([*how, "--method", "crossfit,steps=4", "--prepared", table]) == 2
+    assert_names(capsys.readouterr().err, "table.safetensors")
+    assert main(["prepare", "--base", base, "--folds", "2", "--share", "1", "--out", table, *store]) == 0
+    for method in ("crossfit,steps=4", "auto,short=0,steps=4"):
+        capsys.readouterr()
+        assert main([*how, "--method", method, "--prepared", table, "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["cost"]["steps"] == 4
+    assert result["notes"]["price"]["branch"] == "cross-fitted"
+
+
 @pytest.fixture(scope="module")
 def judged(home: Path) -> dict[str, str]:
     """Keys of an unlearned model and of three retrained without the same examples, in the store of `home`."""

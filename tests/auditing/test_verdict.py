@@ -164,7 +164,7 @@ def test_the_page_of_a_notebook_is_safe_and_says_the_same() -> None:
     assert "&lt;script&gt;" in page
     assert page.count("<table") == page.count("</table>") == 1
     assert f">{found.verdict}<" in page
-    assert found.summary.replace("'", "&#x27;").replace(">", "&gt;") in page
+    assert found.summary.replace("'", "&#x27;").replace("->", "&rarr;") in page
 
 
 def test_the_report_comes_back_from_json() -> None:

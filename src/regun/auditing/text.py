@@ -78,7 +78,7 @@ def report_html(evaluation: Evaluation) -> str:
     return (
         f'<div style="max-width:60em;overflow-wrap:anywhere"><p>{escape(report_title(evaluation))}</p>'
         f'<div style="overflow-x:auto"><table style="border-collapse:collapse">{body}</table></div>'
-        f"<p>{badge} {escape(evaluation.summary)}</p>{lists}</div>"
+        f"<p>{badge} {escape(evaluation.summary).replace('-&gt;', '&rarr;')}</p>{lists}</div>"
     )
 
 

@@ -57,16 +57,16 @@ class DeletionResult:
         return self.status in (ACCEPTED, ACCEPTED_INCONCLUSIVE)
 
 
-def history(out: Path) -> Sequence[LedgerLine]:
+def history(out: Path | str) -> Sequence[LedgerLine]:
     """Return every request of a folder, in order."""
-    return read_ledger(Folder(out.resolve()).ledger).lines
+    return read_ledger(Folder(Path(out).resolve()).ledger).lines
 
 
 @no_exit(USER_CODE)
 def forget(
     project: Project,
     request: DeletionRequest,
-    out: Path,
+    out: Path | str,
     options: Options | None = None,
     *,
     on_plan: Callable[[Plan], None] = lambda plan: None,
@@ -79,9 +79,10 @@ def forget(
     `on_note` gets what nobody should miss, `on_stage` what is being done, `on_epoch` how far it has come.
 
     >>> request = regun.DeletionRequest.of(["b-12"])                     # doctest: +SKIP
-    >>> regun.forget(project, request, Path("deletions")).status         # doctest: +SKIP
+    >>> regun.forget(project, request, "deletions").status               # doctest: +SKIP
     'accepted'
     """
+    out = Path(out)
     plan = prepare(project, request, out, options)
     on_plan(plan)
     check_unknown(plan, request)
@@ -160,9 +161,9 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
 
 
 @no_exit(USER_CODE)
-def prepare(project: Project, request: DeletionRequest, out: Path, options: Options | None = None) -> Plan:
+def prepare(project: Project, request: DeletionRequest, out: Path | str, options: Options | None = None) -> Plan:
     """Check everything that can be checked without work, and return the plan; writes nothing."""
-    options, folder = options or Options(), Folder(out.resolve())
+    options, folder = options or Options(), Folder(Path(out).resolve())
     specs = (project.method if options.method is None else options.method, options.fallback)
     methods = tuple(configure_method(spec, project) for spec in specs if spec is not None)
     public_key_of(options.sign)  # raises for a key that cannot sign
