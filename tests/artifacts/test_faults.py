@@ -20,7 +20,7 @@ import torch
 
 from expect import error
 from regun import files
-from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, write_file, write_weights
+from regun.artifacts import Artifact, Contents, SnapshotFolder, Store, write_weights
 from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError
