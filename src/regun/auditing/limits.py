@@ -37,6 +37,11 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
             "retrained models (retrained=), short trainings without the records (out_models=), or a prepared table "
             "(prepared=)."
         )
+    if evaluation.judgement is not None and evaluation.judgement.test == "noise floor":
+        yield (
+            "The noise floor assumes that the retrained models were trained as the audited one was: a model retrained "
+            "by another recipe can differ from them although it never saw the records."
+        )
     if not references:
         yield "Nothing is shown about single records: that needs reference models (2 or more retrained models)."
     elif references == 1:
