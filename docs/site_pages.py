@@ -17,7 +17,18 @@ from regun.methods import MethodSpec, method_names
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {
-    "Unlearn and audit": ["unlearn", "Outcome", "audit", "Evaluation", "relearn", "InputOptions", "RunOptions"],
+    "Unlearn and audit": [
+        "unlearn",
+        "Recipe",
+        "recipe_from_torch",
+        "recipe_from_training_arguments",
+        "Outcome",
+        "audit",
+        "Evaluation",
+        "relearn",
+        "InputOptions",
+        "RunOptions",
+    ],
     "Prepare before requests": ["prepare", "Prepared"],
     "Deletion requests": ["forget", "Project", "DeletionRequest", "model_card"],
     "Studies and tuning": ["run_study", "tune", "Store", "ForgetSpec", "Splits", "make_splits", "reserve"],

@@ -45,7 +45,8 @@ def test_every_model_plays_its_own_part() -> None:
     short = regun.audit(model, **SETS, before=before, out_models=others, bootstrap=0)
     assert short.influence is not None
     assert short.influence.out_models == 3
-    assert short.verdict is None
+    assert short.judgement is not None
+    assert short.judgement.test == "influence"
 
 
 def test_the_sets_that_are_judged_can_be_named() -> None:
