@@ -35,18 +35,16 @@ def told(trials) -> list:
     return [(t.number, t.values, t.score) for t in trials]
 
 
-@pytest.mark.parametrize("pareto", [False, True])
-def test_one_seed_gives_the_same_trials_and_another_seed_others(pareto: bool) -> None:
-    first, second, other = (run_trials(Proposer(space=MIXED, seed=seed, pareto=pareto), 14, bowl) for seed in (0, 0, 1))
+def test_one_seed_gives_the_same_trials_and_another_seed_others() -> None:
+    first, second, other = (run_trials(Proposer(space=MIXED, seed=seed), 14, bowl) for seed in (0, 0, 1))
     assert told(first) == told(second)
     assert first[0].values == other[0].values == dict(MIXED.start)
     assert [t.values for t in first[1:]] != [t.values for t in other[1:]]
     assert [t.number for t in first] == list(range(14))
 
 
-@pytest.mark.parametrize("pareto", [False, True])
-def test_a_short_search_is_the_beginning_of_a_long_one(pareto: bool) -> None:
-    proposer = Proposer(space=MIXED, pareto=pareto)
+def test_a_short_search_is_the_beginning_of_a_long_one() -> None:
+    proposer = Proposer(space=MIXED)
     assert told(run_trials(proposer, 8, bowl)) == told(run_trials(proposer, 16, bowl))[:8]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from regun.training.job import Callbacks, Epoch, Progress
 
@@ -11,6 +11,7 @@ from regun.training.job import Callbacks, Epoch, Progress
 class StudyPlanned:
     """The study begins; `in_store` are the ids of tasks whose artifacts exist already."""
 
+    event: ClassVar[str] = "planned"
     tasks: int
     in_store: tuple[str, ...]
 
@@ -19,6 +20,7 @@ class StudyPlanned:
 class TaskEvent:
     """An event of one task, by its id."""
 
+    event: ClassVar[str]
     task: str
 
 
@@ -26,6 +28,7 @@ class TaskEvent:
 class TaskStarted(TaskEvent):
     """A worker has begun a task."""
 
+    event: ClassVar[str] = "started"
     node: str = ""
     """The node of a Ray cluster."""
 
@@ -34,6 +37,7 @@ class TaskStarted(TaskEvent):
 class TaskResumed(TaskEvent):
     """A task continues from the snapshot of a killed run; epoch and step count from 1."""
 
+    event: ClassVar[str] = "resumed"
     epoch: int
     step: int
 
@@ -42,6 +46,7 @@ class TaskResumed(TaskEvent):
 class StepDone(TaskEvent):
     """Progress within an epoch."""
 
+    event: ClassVar[str] = "step"
     epoch: int
     epochs: int
     step: int
@@ -55,6 +60,7 @@ class StepDone(TaskEvent):
 class EpochDone(TaskEvent):
     """An epoch has ended; `number` counts from 1."""
 
+    event: ClassVar[str] = "epoch"
     number: int
     epochs: int
     loss: float
@@ -67,6 +73,7 @@ class EpochDone(TaskEvent):
 class TrialDone(TaskEvent):
     """A search has scored trial `number`, counted from 0."""
 
+    event: ClassVar[str] = "trial"
     number: int
     trials: int
     score: float
@@ -76,6 +83,7 @@ class TrialDone(TaskEvent):
 class TaskRestarted(TaskEvent):
     """The worker of a task was lost, and another one starts the task again."""
 
+    event: ClassVar[str] = "restarted"
     reason: str
 
 
@@ -83,6 +91,7 @@ class TaskRestarted(TaskEvent):
 class TaskFinished(TaskEvent):
     """The artifacts of a task are in the store; `key` is that of the first."""
 
+    event: ClassVar[str] = "finished"
     key: str
     in_store: bool
     """True if they existed before the task began."""
@@ -94,6 +103,7 @@ class TaskFinished(TaskEvent):
 class TaskFailed(TaskEvent):
     """A task has failed, or a task that it needs has."""
 
+    event: ClassVar[str] = "failed"
     error: str
     traceback: str = ""
     """For bugs only."""
@@ -103,6 +113,7 @@ class TaskFailed(TaskEvent):
 class StudyEnded:
     """The study has ended: how many tasks were done, and the errors of those that failed, by id."""
 
+    event: ClassVar[str] = "ended"
     made: int
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -111,22 +122,12 @@ Event = StudyPlanned | TaskEvent | StudyEnded
 OnEvent = Callable[[Event], None]
 OnTaskEvent = Callable[[TaskEvent], None]
 
-_TASK_EVENTS: dict[str, type[TaskEvent]] = {
-    "started": TaskStarted,
-    "resumed": TaskResumed,
-    "step": StepDone,
-    "epoch": EpochDone,
-    "trial": TrialDone,
-    "restarted": TaskRestarted,
-    "finished": TaskFinished,
-    "failed": TaskFailed,
-}
-_NAMES = {StudyPlanned: "planned", StudyEnded: "ended", **{kind: name for name, kind in _TASK_EVENTS.items()}}
+_TASK_EVENTS = {kind.event: kind for kind in TaskEvent.__subclasses__()}
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return the event as JSON, its kind under `event`."""
-    return {"event": _NAMES[type(event)], **{one.name: getattr(event, one.name) for one in fields(event)}}
+    return {"event": event.event, **{one.name: getattr(event, one.name) for one in fields(event)}}
 
 
 def event_from_json(value: Mapping[str, Any]) -> TaskEvent:
