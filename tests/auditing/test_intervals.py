@@ -270,6 +270,11 @@ def test_distance_intervals_reach_0_exactly_when_the_sets_cannot_be_told_apart()
     assert number.low > 0
 
 
+def test_a_distance_without_resamples_is_in_percent_and_has_no_interval():
+    number = distance(0.125, np.empty(0), significantly_apart=True)
+    assert (number.value, number.low, number.high) == (12.5, None, None)
+
+
 def test_distance_interval_takes_back_the_shift_of_resampling():
     same = contrast(0.0, 300, 300, 2)
     value, drawn = float(same.statistics()[3, 0]), bootstrap_contrast(same, 400, 0)[3]

@@ -111,6 +111,18 @@ def test_lur_redraws_the_weights_of_largest_size_times_gradient(batch_size: int,
             assert (after[chosen] == 0).all()
 
 
+def test_lur_s_fresh_weights_follow_from_the_seed() -> None:
+    first, again, other = (job_for(plain_net(), blobs(), seed=seed) for seed in (3, 3, 4))
+    for job in (first, again, other):
+        lur.reinitialise(job, lur.Config(sparsity=0.0))
+    same, changed = (
+        [torch.equal(a, b) for a, b in zip(first.model.parameters(), job.model.parameters(), strict=True) if a.ndim > 1]
+        for job in (again, other)
+    )
+    assert all(same)
+    assert not any(changed)
+
+
 @pytest.mark.parametrize("fisher", ["example", "batch"])
 def test_ssd_adds_epsilon_to_the_fisher_information_of_the_forget_set(fisher: str) -> None:
     """theta *= min(lambda F_all / (F_forget + epsilon), 1) where F_forget > alpha F_all."""
