@@ -83,7 +83,8 @@ def demo(args: argparse.Namespace) -> int:
     if not args.json:
         print(
             f"A small CNN learns {sizes['forget'] + sizes['retain']:,} noisy digits; then it must forget "
-            f"{sizes['forget']} of them.\nThe demo unlearns them with several methods, compares each with models that never saw them,\n"
+            f"{sizes['forget']} of them.\n"
+            "The demo unlearns with several methods, compares each with models that never saw the digits,\n"
             f"and writes a report to {out}. It takes about two minutes and resumes if you stop it.\n",
             flush=True,
         )
