@@ -84,7 +84,9 @@ class _FloorTests:
         elif name == INFLUENCE:
             bound = f"{ERROR_RATE / len(self.names):.2g}"
         else:
-            bound = f"{SHARE_BEYOND:.0%} of them, each at {100 * ERROR_RATE * SHARE_BEYOND / len(self.names):.2g} %"
+            bound = (
+                f"{100 * SHARE_BEYOND:.0f} % of them, each at {100 * ERROR_RATE * SHARE_BEYOND / len(self.names):.2g} %"
+            )
         was = (
             f", before {before.removesuffix(' from retrained').removesuffix(' beyond their limits')}" if before else ""
         )
