@@ -166,7 +166,9 @@ def test_a_consistent_forgery_fails_at_the_signature(out: Path, keys: Path) -> N
 def test_another_key_is_named(original: Path, keys: Path) -> None:
     checks = verify_receipt(receipt_path(original, 2), public_key=keys / "theirs.pub")
     assert failed(checks) == ["signature.json"]
-    assert receipt_of(original, 2)["ledger"]["signer"] in next(check.note for check in checks if check.name == "signature.json")
+    assert receipt_of(original, 2)["ledger"]["signer"] in next(
+        check.note for check in checks if check.name == "signature.json"
+    )
 
 
 def test_a_signed_receipt_can_be_verified_alone(original: Path, keys: Path, tmp_path: Path) -> None:
