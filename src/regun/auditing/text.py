@@ -11,7 +11,7 @@ from regun.auditing.estimates import Metric
 from regun.auditing.gaps import ALL_NUMBERS, INFLUENCE
 from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
-from regun.errors import AuditError, unknown
+from regun.errors import AuditError, see, unknown
 from regun.render.numbers import fixed, interval, many, names
 from regun.render.tables import folded, table
 
@@ -42,12 +42,17 @@ def report_text(evaluation: Evaluation, shown: Sequence[str] | None = None) -> s
         report_title(evaluation),
         table(head, rows),
         folded(outside_note(evaluation)),
-        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}"),
+        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}{_help(evaluation)}"),
         _list(_tests_title(evaluation), tests(evaluation)),
         _list("Warnings:", evaluation.warnings),
         _list("Limits:", evaluation.limits),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _help(evaluation: Evaluation) -> str:
+    """Return where the documentation says what to do about an inconclusive verdict."""
+    return " " + see("An inconclusive verdict") if evaluation.verdict == "inconclusive" else ""
 
 
 def report_html(evaluation: Evaluation) -> str:
