@@ -25,7 +25,7 @@ def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: P
     checks = RelearnChecks(opened)
     blocks = tuple(_block(opened, forget, checks) for forget in study.forget)
     missing = [
-        f"{task.label}: {errors.get(task.id, 'not made yet')}"
+        f"{task.id}: {errors.get(task.id, 'not made yet')}"
         for task in opened.plan.tasks.values()
         if (not isinstance(task, Predict | MeasureFloor | Evaluate) and not task.done(opened))
         or (task.id in errors and not any(need.id in errors for need in task.needs))
