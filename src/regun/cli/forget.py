@@ -10,7 +10,7 @@ from regun.artifacts.setup import family_of
 from regun.auditing import describe
 from regun.cli.arguments import BAD_INPUT, FAILED, INCONCLUSIVE, for_shell
 from regun.cli.display import Display, open_display, show_notes
-from regun.cli.options import Problems, find_base, load, open_store, setup_of, use_threads
+from regun.cli.options import find_base, load, open_store, setup_of, use_threads
 from regun.cli.terminal import emit, print_table
 from regun.deletion import (
     DeletionRequest,
@@ -31,7 +31,7 @@ from regun.deletion import (
 from regun.deletion.plan import few
 from regun.deletion.receipt_text import how_to_read
 from regun.devices import as_device
-from regun.errors import SettingsError
+from regun.errors import Problems, SettingsError
 from regun.render.numbers import duration, fixed, interval, many
 from regun.render.tables import plain
 
@@ -192,10 +192,10 @@ def _forecast_lines(plan: Plan, forecast: Forecast) -> list[str]:
         return [*lines, "         (a model retrained from scratch has forgotten by construction; accuracy decides)"]
     power = forecast.power
     sizes = f"{power.forgotten:,} forgotten and {power.unseen:,} {power.against} records"
-    seen = f"an attack AUC of {power.smallest:.0f} or more" if power.smallest < 100 else "no attack AUC"
+    detected = f"an attack AUC of {power.smallest:.0f} or more" if power.smallest < 100 else "no attack AUC"
     value = f"{power.before.value:.0f} ({interval(power.before.low, power.before.high, 0)})"
     meaning = "a decision can be expected" if power.enough else "expect inconclusive; collect requests or retrain"
-    return [*lines, f"power    {sizes} reveal {seen} in 80 % of cases; the current model has {value}: {meaning}"]
+    return [*lines, f"power    {sizes} reveal {detected} in 80 % of cases; the current model has {value}: {meaning}"]
 
 
 def _time(samples: int | None, forecast: Forecast) -> str:
