@@ -1,15 +1,16 @@
 """Compare the methods of a study, paired over training seeds, with the noise floor.
 
     python research/compare.py results/NAME [--to ReGUn] [--number gap_rftp] [--paper resnet18-cifar10]
-    python research/compare.py results/NAME --details          # what a gap is made of, what it took, and the verdicts
+    python research/compare.py results/NAME --details          # the gap, what it is made of, its cost, the verdicts
     python research/compare.py results/NAME --sweep [--number test_acc]       # means over seeds for every weight w
     python research/compare.py results/NAME results/OTHER --overview          # a column for each study and request
 
 Runs share training seed, base and Retrain, so methods are compared seed by seed (means over the repeats). Intervals are
 Student's over seeds, p is Holm's over all comparisons of the table. A difference is significant if it exceeds the mean
 noise floor (the distance between two retrained models) and p is below 0.05. "uncorrected": it exceeds the floor and its
-own interval excludes 0, which happens in one of twenty comparisons of equal methods. --paper adds the paper's number of
-that study. Samples are the mean of forward and backward samples, as a share of Retrain's.
+own interval excludes 0, which happens in one of twenty comparisons of equal methods. --details marks the first with *
+and the second with (*). --paper adds the paper's number of that study, --forget selects one request. Samples are the
+mean of forward and backward samples, as a share of Retrain's.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from scipy.stats import t
 
-from regun.experiments.study.paper import paper_numbers
+from regun.experiments.study.paper import Paper, paper_numbers
 
 Seeds = dict[int, float]
 
@@ -85,6 +86,20 @@ def compared(one: Seeds, other: Seeds) -> Difference:
     return Difference(mean, float(t.ppf(0.975, len(change) - 1)) * error, p)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """A difference, its p corrected for all comparisons of the table, and whether it is significant."""
+
+    difference: Difference
+    p: float
+    significant: str
+
+    def cells(self) -> list[str]:
+        one = self.difference
+        span = f"{one.mean - one.half:+.2f} to {one.mean + one.half:+.2f}"
+        return [f"{one.mean:+.2f}", span, f"{self.p:.3f}", self.significant]
+
+
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Each p as large as it has to be for all of them to hold at once.
 
@@ -110,36 +125,40 @@ def significant(one: Difference, p: float, floor: float) -> str:
     return "yes" if p < 0.05 else "uncorrected"
 
 
-def table(folder: Path, to: str, number: str, paper: str | None = None) -> str:
-    floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
+def comparison(folder: Path, forget: str, to: str, number: str, rows: Mapping[str, Row]) -> dict[str, Compared]:
+    """Return, for every other row of a request, its difference to the row `to`."""
+    floor = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"][forget][number]["mean"]
+    apart = {title: compared(rows[to].seeds, row.seeds) for title, row in rows.items() if title != to}
+    corrected = holm({title: one.p for title, one in apart.items()})
+    return {
+        title: Compared(one, corrected[title], significant(one, corrected[title], floor))
+        for title, one in apart.items()
+    }
+
+
+def table(folder: Path, to: str, number: str, paper: str | None = None, only: str | None = None) -> str:
     known = paper_numbers(paper) if paper else None
     parts: list[str] = []
     for forget, rows in read(folder, number).items():
-        floor = floors[forget][number]["mean"]
-        heads = [
-            request_head(forget),
-            number,
-            *(["the paper's"] if known else []),
-            f"difference to {to}",
-            "95 % interval",
-            "p (Holm)",
-            "significant",
-        ]
-        lines = [f"forget {forget}: {number}, against {to}; noise floor {floor:.2f}", ""]
-        lines += [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 4)}---|---:|---|"]
-        apart = {title: compared(rows[to].seeds, row.seeds) for title, row in rows.items() if title != to}
-        sure = holm({title: one.p for title, one in apart.items()})
+        if only not in (None, forget):
+            continue
+        heads = [request_head(forget), number, *(["the paper's"] if known else [])]
+        heads += [f"difference to {to}", "95 % interval", "p (Holm)", "significant"]
+        lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 4)}---|---:|---|"]
+        against = comparison(folder, forget, to, number, rows)
+        floor = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"][forget][number]["mean"]
+        lines = [f"forget {forget}: {number}, against {to}; noise floor {floor:.2f}", "", *lines]
         for title, row in sorted(rows.items(), key=lambda pair: pair[1].mean):
-            against = [""] * 4
-            if title in apart:
-                one, p = apart[title], sure[title]
-                span = f"{one.mean - one.half:+.2f} to {one.mean + one.half:+.2f}"
-                against = [f"{one.mean:+.2f}", span, f"{p:.3f}", significant(one, p, floor)]
-            theirs = known.number(forget, row.method, number) if known else None
-            paper_cell = [f"{theirs.mean:.2f} ± {theirs.std:.2f}" if theirs else ""] if known else []
-            lines.append(f"| {' | '.join([title, row.text(), *paper_cell, *against])} |")
+            cells = [title, row.text(), *([paper_cell(known, forget, row, number)] if known else [])]
+            cells += against[title].cells() if title in against else [""] * 4
+            lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def paper_cell(known: Paper, forget: str, row: Row, number: str) -> str:
+    theirs = known.number(forget, row.method, number)
+    return f"{theirs.mean:.2f}" if theirs else ""
 
 
 DETAILS = {
@@ -150,32 +169,49 @@ DETAILS = {
     "relearn_forget_acc": "relearned forget",
     "relearn_rmia_auc": "relearned RMIA",
     "influence_left": "influence left",
-    "retain_div": "retain div.",
-    "forget_div": "forget div.",
-    "gap_tp": "Gap TP",
 }
+MARKS = {"yes": " *", "uncorrected": " (*)", "no": ""}
 
 
-def details(folder: Path) -> str:
-    """Means over seeds and runs of what a gap is made of and of what it leaves out, in the order of the study."""
-    parts: list[str] = []
+def details(folder: Path, to: str, paper: str | None = None, only: str | None = None) -> str:
+    """Return the gap and what it is made of, means over seeds and runs, nearest to Retrain first."""
     with (folder / "rows.csv").open(newline="", encoding="utf-8") as file:
         held = set(next(csv.reader(file)))
     shown = {name: head for name, head in DETAILS.items() if name in held}
-    numbers = {name: read(folder, name) for name in (*shown, "forward", "backward")}
+    numbers = {name: read(folder, name) for name in ("gap_rftp", *shown, "forward", "backward")}
     floors = json.loads((folder / "about.json").read_text(encoding="utf-8"))["floors"]
-    for forget, rows in numbers["test_acc"].items():
-        heads = [request_head(forget), *shown.values(), "samples", "verdicts"]
-        lines = [f"forget {forget}", "", f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
+    known = paper_numbers(paper) if paper else None
+    parts: list[str] = []
+    for forget, rows in numbers["gap_rftp"].items():
+        if only not in (None, forget):
+            continue
+        heads = [request_head(forget), "Gap RFTP", *(["the paper's"] if known else []), f"to {to}"]
+        heads += [*shown.values(), "samples", "verdicts"]
+        lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 2)}---|"]
+        against = comparison(folder, forget, to, "gap_rftp", rows)
         whole = sum(numbers[name][forget]["Retrain"].mean for name in ("forward", "backward"))
-        for title in rows:
+        for title in ("Retrain", *sorted(rows, key=lambda title: rows[title].mean)):
+            row = rows.get(title)
+            cells = [
+                title,
+                row.text() if row else "",
+                *([paper_cell(known, forget, row, "gap_rftp") if row else ""] if known else []),
+            ]
+            one = against.get(title)
+            cells.append(f"{one.difference.mean:+.2f}{MARKS[one.significant]}" if one else "")
             by_number = [numbers[name][forget].get(title) for name in shown]
-            took = sum(numbers[name][forget][title].mean for name in ("forward", "backward"))
-            cells = [f"{abs(row.mean) if abs(row.mean) < 0.05 else row.mean:.1f}" if row else "" for row in by_number]
-            cells.append(f"{100 * took / whole:.0f} %")
-            lines.append(f"| {' | '.join([title, *cells, _verdicts(folder, forget, title)])} |")
+            cells += [f"{abs(row.mean) if abs(row.mean) < 0.05 else row.mean:.1f}" if row else "" for row in by_number]
+            samples = sum(numbers[name][forget][title].mean for name in ("forward", "backward"))
+            cells += [f"{100 * samples / whole:.0f} %", _verdicts(folder, forget, title)]
+            lines.append(f"| {' | '.join(cells)} |")
         apart = [f"{floors[forget][name]['mean']:.1f}" if name in floors[forget] else "" for name in shown]
-        lines.append(f"| {' | '.join(['two retrained models apart', *apart, '', ''])} |")
+        cells = [
+            "two retrained models apart",
+            f"{floors[forget]['gap_rftp']['mean']:.2f}",
+            *([""] if known else []),
+            "",
+        ]
+        lines.append(f"| {' | '.join([*cells, *apart, '', ''])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -219,7 +255,10 @@ def overview(folders: Sequence[Path], number: str) -> str:
         for forget, rows in read(folder, number).items():
             apart = f"{floors[forget][number]['mean']:.2f}"
             means = {title: f"{row.mean:.2f}" for title, row in rows.items()}
-            columns[f"{folder.name}, {request_head(forget)}"] = {"two retrained models apart": apart, **means}
+            columns[f"{folder.name}, {request_head(forget).removesuffix(' forgotten')}"] = {
+                "two retrained models apart": apart,
+                **means,
+            }
     titles = list(dict.fromkeys(title for column in columns.values() for title in column))
     lines = [f"| {number} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     lines += [f"| {title} | {' | '.join(column.get(title, '') for column in columns.values())} |" for title in titles]
@@ -255,11 +294,12 @@ def printed(words: Sequence[str] | None = None) -> str:
     parser.add_argument("--paper", metavar="STUDY", help="the built-in study whose numbers the paper prints")
     parser.add_argument("--details", action="store_true", help="what gaps are made of, in place of the comparison")
     parser.add_argument("--sweep", action="store_true", help="the number for every weight of a sweep")
+    parser.add_argument("--forget", help="one request of several, as rows.csv writes it (0.1)")
     parser.add_argument("--overview", action="store_true", help="the number of all studies side by side")
     args = parser.parse_args(words)
     if not args.overview and len(args.results) > 1:
         parser.error(f"{len(args.results)} folders of results; give one, or --overview.")
-    to = "Retrain" if args.overview or args.details else args.to
+    to = "Retrain" if args.overview else args.to
     wrong = [text for folder in args.results for text in problems(folder, to, args.number, args.sweep)]
     if wrong:
         parser.error(" ".join(wrong))
@@ -268,7 +308,9 @@ def printed(words: Sequence[str] | None = None) -> str:
     (folder,) = args.results
     if args.sweep:
         return sweep(folder, args.number)
-    return details(folder) if args.details else table(folder, args.to, args.number, args.paper)
+    if args.details:
+        return details(folder, args.to, args.paper, args.forget)
+    return table(folder, args.to, args.number, args.paper, args.forget)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python research/refresh.py docs/results.md
 
-A block of commands (lines indented by four spaces) that has some `python research/compare.py ...` is followed by the
-tables that they print, in their order. What is not such a table is left as it is; the words around are yours to check.
+A block of commands (lines indented by four spaces) with `python research/compare.py ...` is followed by the tables that
+they print, in their order. What is not such a table is left as it is; check the words around it yourself.
 """
 
 import re
@@ -21,6 +21,11 @@ def tables(text: str) -> list[str]:
     return [part for part in text.strip().split("\n\n") if part.startswith("|")]
 
 
+def commands(text: str) -> list[str]:
+    """The arguments of every command of a text; a line that ends in a backslash goes on in the next one."""
+    return COMMAND.findall(text.replace("\\\n", ""))
+
+
 def refreshed(page: str) -> str:
     """The page with the tables that its commands print now; those that are missing are put where they belong."""
     parts: list[str] = []
@@ -30,7 +35,7 @@ def refreshed(page: str) -> str:
             parts.append(due.pop(0))
             continue
         parts += due
-        due = [table for words in COMMAND.findall(part) for table in tables(compare.printed(shlex.split(words)))]
+        due = [table for words in commands(part) for table in tables(compare.printed(shlex.split(words)))]
         parts.append(part)
     return "\n\n".join([*parts, *due]) + "\n"
 

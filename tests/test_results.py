@@ -96,13 +96,54 @@ def test_the_table_of_the_readme_is_that_of_the_rows():
     assert [line for line in shown if not any(line.endswith(known) for known in lines)] == []
 
 
-def test_the_page_of_results_shows_what_its_commands_print(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("page", ["results_short.md", "results_more.md"])
+def test_the_pages_of_results_show_what_their_commands_print(page: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(RESULTS.parent / "research")
     monkeypatch.chdir(RESULTS.parent)
     refresh = importlib.import_module("refresh")
+    text = (RESULTS.parent / "docs" / page).read_text(encoding="utf-8")
+    assert len(refresh.commands(text)) >= 5
+    assert refresh.refreshed(text) == text, f"python research/refresh.py docs/{page}"
+
+
+SETUPS = (
+    ("cifar10-small", "0.1"),
+    ("cifar10-small-half", "0.5"),
+    ("cifar100-small", "0.1"),
+    ("cifar100-small", "0.5"),
+    ("tiny-swin-small", "0.1"),
+    ("tiny-swin-small", "0.5"),
+    ("tiny-resnet-small", "0.1"),
+)
+"""The columns of the table of findings in docs/results.md."""
+
+
+def test_the_findings_of_the_summary_follow_from_the_rows(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
+    read = importlib.import_module("compare").read
     page = (RESULTS.parent / "docs/results.md").read_text(encoding="utf-8")
-    assert len(refresh.COMMAND.findall(page)) > 5
-    assert refresh.refreshed(page) == page, "python research/refresh.py docs/results.md"
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:2] == "| "]
+    table = {row[0]: row[1:] for row in cells if len(row) == 1 + len(SETUPS)}
+    paper = ("ReGUn", "Finetune", "NegGrad", "NegGrad+", "l1-sparse", "SSD", "SalUn", "AMUN", "LUR")
+    for column, (name, forget) in enumerate(SETUPS):
+        numbers = {
+            number: read(RESULTS / name, number)[forget] for number in ("gap_rftp", "rmia_auc", "forward", "backward")
+        }
+        gaps, aucs = ({title: row.mean for title, row in numbers[one].items()} for one in ("gap_rftp", "rmia_auc"))
+        ranks = sorted((title for title in paper if title in gaps), key=gaps.__getitem__)
+        samples = {
+            title: numbers["forward"][title].mean + numbers["backward"][title].mean for title in ("ReGUn", "Retrain")
+        }
+        above = {title: aucs[title] - aucs["Retrain"] for title in ("Finetune", "l1-sparse")}
+        expected = {
+            "here": f"{ranks.index('ReGUn') + 1}",
+            "ReGUn's RMIA AUC is Retrain's": f"{aucs['ReGUn']:.1f}, {aucs['Retrain']:.1f}",
+            "SSD does nothing: gap, base": f"{gaps['SSD']:.1f}, {gaps['Base']:.1f}",
+            "NegGrad does nothing useful: gap, base": f"{gaps['NegGrad']:.1f}, {gaps['Base']:.1f}",
+            "Finetune, l1-sparse: RMIA AUC above Retrain's": f"{above['Finetune']:.0f}, {above['l1-sparse']:.0f}",
+            "ReGUn's samples, of a retraining's": f"{100 * samples['ReGUn'] / samples['Retrain']:.0f} %",
+        }
+        assert {title: table[title][column] for title in expected} == expected, (name, forget)
 
 
 def test_a_significant_difference_is_paired_over_seeds_and_beyond_the_floor(monkeypatch: pytest.MonkeyPatch):
