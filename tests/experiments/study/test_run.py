@@ -98,7 +98,7 @@ def test_unfinished_studies_give_what_there_is(finished) -> None:
 
 def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) -> None:
     store, _, _, _ = finished
-    opened, ran, events = run(study(), tmp_path, Processes, workers=2)
+    opened, ran, events = run(study(), tmp_path, Processes, workers=2, threads=1)
     assert not ran.failed
     ours, theirs = evaluations(tmp_path), evaluations(store)
     assert {key: theirs[key] for key in ours} == ours
@@ -108,7 +108,7 @@ def test_worker_processes_give_the_same_evaluations(finished, tmp_path: Path) ->
 def test_a_killed_worker_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
     """Killed in the middle of a task, and just after its answer, when the next task is handed to it."""
     opened = OpenStudy(study(recipe="digits,epochs=12", methods=("ssd",), references=0), Location(str(tmp_path)))
-    engine = Processes(opened, 1)
+    engine = Processes(opened, 1, threads=1)
     victims: dict[str, int] = {}
 
     def on_event(event) -> None:
@@ -130,7 +130,7 @@ def test_a_task_that_kills_every_worker_fails_and_the_study_goes_on(tmp_path: Pa
         "class Config:\n    pass\ndef unlearn(job, config):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     found = study(MINI.replace('"ssd"]', '"deadly.py"]'), tmp_path, references=0)
-    opened, ran, events = run(found, tmp_path / "store", Processes, workers=1)
+    opened, ran, events = run(found, tmp_path / "store", Processes, workers=1, threads=1)
     assert [event.event for event in events].count("restarted") == ATTEMPTS - 1
     assert_names(ran.failed["unlearn deadly.py, 0.1, seed 0"], "-9")
     assert opened.plan.tasks["evaluate finetune, 0.1, seed 0"].done(opened)
@@ -176,7 +176,7 @@ def test_a_diverged_method_is_a_row_not_an_error(tmp_path: Path) -> None:
 
 def test_interrupting_closes_the_engine(tmp_path: Path) -> None:
     opened = OpenStudy(study(), Location(str(tmp_path)))
-    engine = Processes(opened, 2)
+    engine = Processes(opened, 2, threads=1)
 
     def on_event(event) -> None:
         if event.event == "epoch":
@@ -331,7 +331,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         if event.event == "restarted":
             restarted.append(event.task)
 
-    ran = execute(opened, Impatient(opened, 1), on_event)
+    ran = execute(opened, Impatient(opened, 1, threads=1), on_event)
     assert not ran.failed
     assert restarted == ["unlearn stuck.py, 0.1, seed 0"]
 
@@ -352,7 +352,7 @@ def test_code_that_leaves_python_has_failed(tmp_path: Path, engine) -> None:
     (tmp_path / "leaves.py").write_text(LEAVES)
     found = study(MINI.replace('"ssd"]', '"leaves.py"]'), tmp_path, references=0)
     found = replace(found, methods=found.methods[-1:])
-    _, ran, _ = run(found, tmp_path / "store", engine, **({"workers": 1} if engine else {}))
+    _, ran, _ = run(found, tmp_path / "store", engine, **({"workers": 1, "threads": 1} if engine else {}))
     assert "exit" in ran.failed["unlearn leaves.py, 0.1, seed 0"].lower()
 
 
