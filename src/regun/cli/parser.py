@@ -18,6 +18,7 @@ from regun.cli.arguments import (
     whole,
 )
 from regun.cli.deletion_parser import add_current, add_forget, add_prepare, add_verify
+from regun.cli.new import add_new
 
 BUDGET = "--budget steps=N|samples=N"
 FORGET = (
@@ -45,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        *(add_demo, add_train, add_unlearn, add_tune, add_audit),
+        *(add_demo, add_new, add_train, add_unlearn, add_tune, add_audit),
         *(add_prepare, add_forget, add_current, add_verify, add_study, add_tradeoff, add_store, add_lists),
     ):
         add(commands)
