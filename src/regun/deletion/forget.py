@@ -135,7 +135,7 @@ def _attempts(plan: Plan, current: nn.Module, folder: Folder, callbacks: Callbac
         if attempts:
             last = attempts[-1]
             result = "failed" if last.verdict == "rejected" else "inconclusive"
-            why = next(one for one in last.findings if one.result == result)
+            why = next(finding for finding in last.findings if finding.result == result)
             callbacks.on_note(f"{last.spec} is {last.verdict} ({why.condition}: {why.why}); trying {method.spec.text}")
         outcome = run_method(method, current, plan, store, callbacks)
         assessor = assessor.with_out_models(outcome, store, callbacks)
@@ -191,7 +191,7 @@ def check_unknown(plan: Plan, request: DeletionRequest) -> None:
 
 def _check_feasible(plan: Plan, current: nn.Module) -> None:
     """Raise for what would fail in the run: data a method needs, numbers the rule names, what model and rebuild do."""
-    opened_project = plan.opened
+    opened = plan.opened
     if not any(len(rows) for rows in plan.remaining.values()):
         raise DataError("the request leaves no unseen examples to judge by; give the project heldout, val or test.")
     for method in plan.methods:
@@ -203,13 +203,12 @@ def _check_feasible(plan: Plan, current: nn.Module) -> None:
             raise RegunError(
                 f"{method.method.title} needs a prepared table, the project's prepared=...: make it with regun prepare."
             )
-        if method.needs.fresh_model and opened_project.why_no_fresh_model:
-            raise RegunError(opened_project.why_no_fresh_model)
+        if method.needs.fresh_model and opened.why_no_fresh_model:
+            raise RegunError(opened.why_no_fresh_model)
         if method.method.source is None:
             check_trainable(current)
-    if opened_project.project.rebuild is not None:
+    if opened.project.rebuild is not None:
         with isolated(0):
-            opened_project.project.rebuild(0)
-    some = Selected(opened_project.sets["train"], plan.forget[:CHECKED])
-    predict(current, some, device=opened_project.device)
+            opened.project.rebuild(0)
+    predict(current, Selected(opened.sets["train"], plan.forget[:CHECKED]), device=opened.device)
     dry_assessor(plan).check_rule()

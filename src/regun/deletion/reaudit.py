@@ -86,7 +86,7 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     """Compare every number and the verdict with those of a new assessment of the attempt that counted."""
     audit, project = receipt["audit"], plan.opened.project
     *earlier, line = lines
-    last = next((one for one in reversed(earlier) if one.accepted), None)
+    last = next((line for line in reversed(earlier) if line.accepted), None)
     before, after = model_after(project, folder, last), model_after(project, folder, line)
     missing = _missing_model(plan, line, before, audit["drops"])
     if missing:

@@ -122,7 +122,7 @@ def _receipt(
         "model": {
             "class": f"{type(model).__module__}.{type(model).__qualname__}",
             "parameters": sum(p.numel() for p in model.parameters()),
-            "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
+            "in_this_folder": [{"request": e.number, "status": e.status, "weights": e.after} for e in earlier],
             "derived": [str(name) for name in plan.opened.project.derived],
         },
         "data": _data(plan),
@@ -161,7 +161,7 @@ def claim_of(outcome: Outcome) -> str:
 def _request(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
     matched, pseudonyms = plan.matched, plan.options.pseudonyms
     requesters = [record.requester for record in matched.records if record.requester]
-    not_accepted = [one.status for one in earlier if one.request == plan.request and not one.accepted]
+    not_accepted = [e.status for e in earlier if e.request == plan.request and not e.accepted]
     return {
         "dates": deadline(matched.days, datetime.fromisoformat(line.time).date()),
         "role": plan.role,
@@ -252,7 +252,7 @@ def _audit(assessor: Assessor, last: Attempt) -> dict[str, Any]:
             for scope, evaluation in last.audit.items()
         },
         "drops": dict(last.drops),
-        "influence": {n: one.to_json() if isinstance(one, Influence) else one for n, one in influences.items()},
+        "influence": {s: i.to_json() if isinstance(i, Influence) else i for s, i in influences.items()},
         "unseen_sets": list(last.unseen),
         "out_models": assessor.out_models.to_json(),
         "attacks": _attacks(assessor, last),
@@ -267,7 +267,7 @@ def _attacks(assessor: Assessor, last: Attempt) -> list[dict[str, str]]:
         return {"attack": attack, "access": access, "against": names(dict.fromkeys(against))}
 
     rows: list[dict[str, str]] = []
-    influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
+    influence = next((e.influence for e in last.audit.values() if e.influence is not None), None)
     if influence is not None and influence.parts:  # none where there are too few unseen records
         who = {
             RETRAINED: many(influence.out_models, "retrained model"),
