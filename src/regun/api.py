@@ -68,7 +68,7 @@ def unlearn(
         train: your own training, (dataset, seed) -> model, for method="retrain": it is called with `retain`.
         seed: seed of every random number of the run.
         inputs: how model and data are read.
-        run: how long the run is, which epoch is returned, and who watches it.
+        run: how long the run is, which epoch is returned, and how progress is reported.
 
     A compiled or half-precision model is trained as a plain float32 copy; the result has the precision of `model`.
     What looks wrong in the inputs or the result is logged and listed in `outcome.warnings`.

@@ -74,9 +74,17 @@ def forget(
     on_stage: Callable[[str], None] = lambda stage: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> DeletionResult:
-    """Execute a request and write its files and ledger line to `out`.
+    """Execute a request: unlearn, audit, decide, and write model, receipt and ledger line to the folder `out`.
 
-    `on_note` gets what nobody should miss, `on_stage` what is being done, `on_epoch` how far it has come.
+    Args:
+        project: the trained model and its data.
+        request: the records to forget.
+        out: the folder of requests; a new or empty one for the first request.
+        options: method, acceptance rule, fallback, pseudonyms and signature of this request.
+        on_plan: called with the plan before any work.
+        on_note: called with messages for the operator, such as a fallback that is tried.
+        on_stage: called with the name of each stage.
+        on_epoch: called after each epoch.
 
     >>> request = regun.DeletionRequest.of(["b-12"])                     # doctest: +SKIP
     >>> regun.forget(project, request, "deletions").status               # doctest: +SKIP
