@@ -6,18 +6,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from regun.render.numbers import duration
+
 if TYPE_CHECKING:
     from regun.training.job import Epoch, Progress
 
 INTERVAL = 5.0
 """Seconds between two lines where a line cannot be rewritten."""
-
-
-def rough_duration(seconds: float) -> str:
-    """Return a duration in whole seconds, minutes or hours."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class ProgressLine:
@@ -31,11 +26,11 @@ class ProgressLine:
 
     def progress(self, p: Progress) -> None:
         where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
-        speed, left = f"{p.images_per_second:,.0f} examples/s", rough_duration(p.seconds_left)
+        speed, left = f"{p.images_per_second:,.0f} examples/s", duration(p.seconds_left)
         self.show(f"{where}  loss {p.loss:.4f}  {speed}  {left} left")
 
     def epoch(self, e: Epoch) -> None:
-        speed, left = f"{e.images_per_second:,.0f} examples/s", rough_duration((e.epochs - e.number) * e.seconds)
+        speed, left = f"{e.images_per_second:,.0f} examples/s", duration((e.epochs - e.number) * e.seconds)
         line = f"epoch {e.number}/{e.epochs}  loss {e.loss:.4f}  lr {e.lr:.3g}  {speed}  {left} left"
         self.show(line, last=e.number == e.epochs)
 

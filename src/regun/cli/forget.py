@@ -118,7 +118,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from regun.cli.display import open_display, show_notes
     from regun.cli.options import Problems, use_threads
-    from regun.deletion import check_unknown, forget, make_forecast, prepare, read_request_file
+    from regun.deletion import check_unknown, forget, make_forecast, plan_request, read_request_file
 
     problems = Problems()
     texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     if args.prepared is not None:
         project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
-        plan = prepare(project, request, Path(args.out), options)
+        plan = plan_request(project, request, Path(args.out), options)
         forecast = make_forecast(plan, Path(args.out))
         if args.json:
             emit({**_plan_json(plan), "judging": plan.judging, "forecast": forecast and asdict(forecast)})
