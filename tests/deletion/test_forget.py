@@ -309,7 +309,7 @@ def test_a_run_that_was_stopped_before_it_was_judged_is_not_repeated(
     whole = forget(tmp_path / "whole", FIRST, options).receipt
     for wanted in (FIRST, SECOND):
         with monkeypatch.context() as patch:
-            patch.setattr("regun.deletion.assess.train_out_models", stop)
+            patch.setattr("regun.deletion.out_models.train_out_models", stop)
             with pytest.raises(KeyboardInterrupt):
                 forget(tmp_path / "out", wanted, options)
         if wanted is FIRST:
