@@ -42,18 +42,29 @@ class Processes:
         rank = self.rank if rank is None else rank
         return slice(rank * examples // self.world, (rank + 1) * examples // self.world)
 
-    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sums of the tensors over all processes, in one exchange per data type."""
+    def sum(self, tensors: Sequence[Tensor], strides: Sequence[Sequence[int]] | None = None) -> list[Tensor]:
+        """Return the sums of the tensors over all processes, in one exchange per data type.
+
+        They have the `strides` given, those of dense tensors and alike in all processes, or are contiguous.
+        """
         sums = list[Tensor](tensors)
         for kind in dict.fromkeys((t.dtype, t.device) for t in tensors):
             places = [n for n, t in enumerate(tensors) if (t.dtype, t.device) == kind]
-            flat = torch.cat([tensors[n].detach().reshape(-1) for n in places])
+            if strides is None:
+                flat = torch.cat([tensors[n].detach().reshape(-1) for n in places])
+            else:
+                flat = torch.cat([_in_memory_order(tensors[n].detach(), strides[n]) for n in places])
             _exchange("all_reduce", flat)
-            start = 0
-            for n in places:
-                sums[n] = flat[start : start + tensors[n].numel()].view(tensors[n].shape)
-                start += tensors[n].numel()
+            for n, part in zip(places, flat.split([tensors[n].numel() for n in places]), strict=True):
+                shape = tensors[n].shape
+                sums[n] = part.view(shape) if strides is None else part.as_strided(shape, strides[n])
         return sums
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Return this tensor of every process, which has the same shape in all of them: (world, ...)."""
+        received = tensor.new_empty((self.world, *tensor.shape))
+        _exchange("all_gather", list(received.unbind(0)), tensor)
+        return received
 
     def gather_rows(self, part: Tensor, examples: int) -> Tensor:
         """Return the whole tensor (examples, ...) of which every process has its `rows`."""
@@ -203,6 +214,13 @@ def _exchange(operation: str, *args: object) -> None:
             f"another process of this run has ended, or cannot be reached ({text[:200]}). Finished work and the last "
             f"snapshot are stored; run the same command again, with any number of processes, to go on."
         ) from fault
+
+
+def _in_memory_order(tensor: Tensor, stride: Sequence[int]) -> Tensor:
+    """Return the values as they lie in the memory of a dense tensor with these strides."""
+    if tensor.stride() != tuple(stride):
+        tensor = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _bytes(content: bytes) -> Tensor:
