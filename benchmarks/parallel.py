@@ -32,19 +32,20 @@ from regun.training.job import Budget, Job, private_copy
 from regun.training.recipes import Recipe
 from regun.training.streams import one_pass
 
+EXAMPLES = 4096
 CPU = torch.device("cpu")
 GOALS = {"resnet18": 1.7, "mlp": 1.5}
 
 
 def job_of(name: str, steps: int) -> tuple[Job, int]:
     rng = np.random.default_rng(0)
-    labels = np.arange(1024) % 10
+    labels = np.arange(EXAMPLES) % 10
     if name == "resnet18":
-        pixels = rng.integers(0, 256, (1024, 32, 32, 3), dtype=np.uint8)
+        pixels = rng.integers(0, 256, (EXAMPLES, 32, 32, 3), dtype=np.uint8)
         examples = ArrayExamples(pixels, labels, 10, get_pipeline("resnet", "cifar10"))
         model, batch = build_model(ModelSpec("resnet18", {"width": "16"}), 10, (3, 32, 32), 0), 128
     else:
-        examples = TensorExamples(torch.tensor(rng.standard_normal((1024, 3072)), dtype=torch.float32), labels, 10)
+        examples = TensorExamples(torch.tensor(rng.standard_normal((EXAMPLES, 3072), dtype=np.float32)), labels, 10)
         settings = {"hidden": "1024", "depth": "2", "features": "3072"}
         model, batch = build_model(ModelSpec("mlp", settings), 10, None, 0), 512
     return Job(model=private_copy(model, CPU), examples=examples, seed=0, budget=Budget(steps=steps)), batch
@@ -54,7 +55,7 @@ def seconds_per_step(name: str, steps: int) -> tuple[float, float]:
     """Seconds and processor seconds of a step of `fit`, after two steps that are not counted."""
     for count in (2, steps):
         job, batch = job_of(name, count)
-        stream = one_pass(job, "train", np.arange(1024), batch)
+        stream = one_pass(job, "train", np.arange(EXAMPLES), batch)
 
         def loss(step, job=job):
             return functional.cross_entropy(job.logits(step.train.x), step.train.y)
@@ -68,7 +69,7 @@ def in_group(rank: int, world: int, name: str, steps: int, folder: str, shared: 
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=world)
-    token = processes._CURRENT.set(Processes(rank, world)) if shared else None
+    token = processes._CURRENT.set(processes.of_group() if world > 1 else Processes(0, 1)) if shared else None
     seconds = seconds_per_step(name, steps)
     if token is not None:
         processes._CURRENT.reset(token)

@@ -188,7 +188,7 @@ def _statistics(x: Tensor, processes: Processes) -> tuple[Tensor, Tensor, Tensor
     mean, var = torch.batch_norm_update_stats(x, None, None, 0.0)
     channels = len(mean)
     each = processes.stack(torch.cat([mean, var, mean.new_full((1,), x.numel() // channels)])).double()
-    means, variances, counts = each.split([channels, channels, 1], dim=1)
+    means, variances, counts = each[:, :channels], each[:, channels:-1], each[:, -1:]
     count = counts.sum()
     share = counts / count
     whole = (share * means).sum(0)

@@ -3,11 +3,12 @@
 import atexit
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import safetensors.torch
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor, nn
 
 from regun.errors import ProcessError, RegunError
 from regun.hashing import digest
+from regun.parallel.local import SHORT, LocalExchange, connect
+
+R = TypeVar("R")
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What `torchrun` sets in the environment of every process."""
@@ -31,6 +35,8 @@ class Processes:
 
     rank: int
     world: int
+    local: LocalExchange | None = field(default=None, compare=False, repr=False)
+    """A faster way for tensors on the CPU, if all processes run on one machine."""
 
     @property
     def writes(self) -> bool:
@@ -54,16 +60,23 @@ class Processes:
                 flat = torch.cat([tensors[n].detach().reshape(-1) for n in places])
             else:
                 flat = torch.cat([_in_memory_order(tensors[n].detach(), strides[n]) for n in places])
-            _exchange("all_reduce", flat)
-            for n, part in zip(places, flat.split([tensors[n].numel() for n in places]), strict=True):
-                shape = tensors[n].shape
+            if self.local is not None and flat.device.type == "cpu":
+                _or_ended(self.local.sum_, flat)
+            else:
+                _exchange("all_reduce", flat)
+            start = 0
+            for n in places:
+                shape, part = tensors[n].shape, flat[start : start + tensors[n].numel()]
+                start += len(part)
                 sums[n] = part.view(shape) if strides is None else part.as_strided(shape, strides[n])
         return sums
 
     def stack(self, tensor: Tensor) -> Tensor:
         """Return this tensor of every process, which has the same shape in all of them: (world, ...)."""
+        if self.local is not None and tensor.device.type == "cpu" and tensor.nbytes <= SHORT:
+            return _or_ended(self.local.stack, tensor)
         received = tensor.new_empty((self.world, *tensor.shape))
-        _exchange("all_gather", list(received.unbind(0)), tensor)
+        _exchange("all_gather", list(received.unbind(0)), tensor.contiguous())
         return received
 
     def gather_rows(self, part: Tensor, examples: int) -> Tensor:
@@ -72,9 +85,8 @@ class Processes:
         sent = part.detach()
         if len(part) < most:
             sent = torch.cat([sent, sent.new_zeros((most - len(part), *part.shape[1:]))])
-        received = [torch.empty_like(sent, memory_format=torch.contiguous_format) for _ in range(self.world)]
-        _exchange("all_gather", received, sent.contiguous())
         sizes = [self.rows(examples, rank) for rank in range(self.world)]
+        received = self.stack(sent)
         return torch.cat([each[: size.stop - size.start] for each, size in zip(received, sizes, strict=True)])
 
     def gather(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -104,6 +116,10 @@ class Processes:
         content = received.numpy().tobytes()
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         return json.loads(header["__metadata__"]["value"]), safetensors.torch.load(content)
+
+    def all(self, value: bool) -> bool:
+        """Return True if the value is True in all processes."""
+        return float(self.sum([torch.tensor(float(value))])[0]) == self.world
 
     def wait(self) -> None:
         """Return when all processes are here."""
@@ -201,14 +217,35 @@ def _processes() -> Processes | None:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         _exchange("init_process_group", "cpu:gloo,cuda:nccl" if cuda else "gloo")
         atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
-    return Processes(dist.get_rank(), dist.get_world_size()) if dist.get_world_size() > 1 else None
+    return of_group() if dist.get_world_size() > 1 else None
+
+
+def of_group() -> Processes:
+    """Return the processes of the initialised group, also if it is only one; all must call it."""
+    group, plain = dist.group.WORLD, Processes(dist.get_rank(), dist.get_world_size())
+
+    def from_first(texts: list[str]) -> list[str]:
+        return plain.broadcast(texts)[0]
+
+    if group not in _LOCAL:
+        _LOCAL[group] = _or_ended(connect, plain.rank, plain.world, from_first, plain.all)
+    return replace(plain, local=_LOCAL[group])
+
+
+_LOCAL: WeakKeyDictionary[Any, LocalExchange | None] = WeakKeyDictionary()
+"""The faster way of a process group, made when it is first used; None if its processes run on several machines."""
 
 
 def _exchange(operation: str, *args: object) -> None:
-    """Run an operation of torch.distributed; what it raises where a process is gone becomes a `ProcessError`."""
+    """Run an operation of torch.distributed."""
+    _or_ended(getattr(dist, operation), *args)
+
+
+def _or_ended(operation: Callable[..., R], *args: object) -> R:
+    """Return what an operation returns; what it raises where a process is gone becomes a `ProcessError`."""
     try:
-        getattr(dist, operation)(*args)
-    except RuntimeError as fault:
+        return operation(*args)
+    except (RuntimeError, OSError) as fault:
         text = " ".join(str(fault).split())
         raise ProcessError(
             f"another process of this run has ended, or cannot be reached ({text[:200]}). Finished work and the last "

@@ -45,7 +45,9 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, processes: Processes, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.processes = processes
         ctx.set_materialize_grads(False)  # a weight that the loss does not use has no gradient
-        ctx.strides = [t.stride() for t in tensors]
+        ctx.strides = [
+            t.stride() if t.is_contiguous() else torch.empty_like(t, device="meta").stride() for t in tensors
+        ]
         return tuple(t.detach() for t in tensors)  # which keeps the memory layout; a view may not
 
     @staticmethod

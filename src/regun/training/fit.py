@@ -229,8 +229,9 @@ class _Run:
         self.epoch, self.step = self.epoch + 1, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
         if self.processes is not None:
-            sums = [p.detach().double().sum() for p in self.parameters.values()]
-            self.processes.check_same("weights", torch.stack(sums).cpu().numpy())
+            weights = [p.detach() for p in self.parameters.values()]
+            values = [value for w in weights for value in (w.sum(), torch.linalg.vector_norm(w))]
+            self.processes.check_same("weights", torch.stack(values).cpu().numpy())
         if self.epoch < self.epochs and not self.finished and self._snapshot_due():
             self._save()
         with counting(None):  # what an observer looks at is not the run's cost
