@@ -230,7 +230,7 @@ class _Run:
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
         if self.processes is not None:
             weights = [p.detach() for p in self.parameters.values()]
-            values = [value for w in weights for value in (w.sum(), torch.linalg.vector_norm(w))]
+            values = [value for w in weights for value in (w.sum(), w.square().sum())]
             self.processes.check_same("weights", torch.stack(values).cpu().numpy())
         if self.epoch < self.epochs and not self.finished and self._snapshot_due():
             self._save()
