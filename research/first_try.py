@@ -241,7 +241,7 @@ def wanted(args: argparse.Namespace) -> Iterable[tuple[str, str, int]]:
     names = COST_ROWS if args.cost else CHEAP if args.quick else tuple(USERS)
     for name in names:
         requests = ("1%", "10%", *(() if args.quick else SMALL_REQUESTS.get(name, ())))
-        requests = ("10%",) if args.cost else requests
+        requests = ("10%", "1%") if args.cost else requests
         for request in requests:
             if args.rows and name not in args.rows and f"{name}:{request}" not in args.rows:
                 continue

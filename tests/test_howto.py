@@ -1,6 +1,7 @@
 """Every how-to runs as it stands, and what it claims comes out."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +58,19 @@ def test_it_runs_and_prints_what_it_found(howto, name: str, capsys) -> None:
     assert report.before["smia_auc"].value > report.retrain.get("smia_auc", 50) + 5
     if name == "image_model":
         assert "refused: retain and heldout share 50 examples" in printed
+        assert_readme_shows(printed)
+
+
+def assert_readme_shows(printed: str) -> None:
+    """The README quotes this output; numbers depend on the machine, the lines before the verdict do not."""
+    readme = (FOLDER.parents[1] / "README.md").read_text()
+    block = readme.partition("    auto: retrained")[2].partition("    Verdict: ")
+    assert all(block)
+
+    def lines(text: str) -> list[str]:
+        return [" ".join(re.sub(r"[-\d.,]+", "0", line).split()) for line in text.splitlines()]
+
+    assert [line for line in lines("auto: retrained" + block[0]) if line not in lines(printed)] == []
 
 
 def test_the_notebook_runs_and_shows_what_it_did() -> None:

@@ -244,11 +244,18 @@ def keys_digest(keys: Keys) -> str:
 
 def _problem(table: Prepared) -> str | None:
     """Return what is wrong with a table, or None."""
-    about, n = table.about, len(table.keys)
+    checks = (_missing_fact, _wrong_shape, _wrong_range, _wrong_probabilities, _wrong_folds)
+    return next((problem for check in checks if (problem := check(table))), None)
+
+
+def _missing_fact(table: Prepared) -> str | None:
     needed = {"format", "folds", "repeats", "num_classes", "keyed_by", "erased", "version", "trained_on"}
-    if needed - about.keys():
-        return f"it does not state {', '.join(sorted(needed - about.keys()))}"
-    repeats, classes = int(about["repeats"]), int(about["num_classes"])
+    missing = needed - table.about.keys()
+    return f"it does not state {', '.join(sorted(missing))}" if missing else None
+
+
+def _wrong_shape(table: Prepared) -> str | None:
+    n, repeats, classes = len(table.keys), int(table.about["repeats"]), int(table.about["num_classes"])
     shapes = {"folds": (repeats, n), "labels": (n,), "sets": (n,), "keys": (n, KEY_BYTES)}
     for name, shape in shapes.items():
         if cast("npt.NDArray[Any]", getattr(table, name)).shape != shape:
@@ -260,23 +267,41 @@ def _problem(table: Prepared) -> str | None:
         return f"log_probs has {width} columns for {classes} classes"
     if table.classes is not None and table.classes.shape != table.log_probs.shape:
         return f"classes has shape {table.classes.shape}, log_probs {table.log_probs.shape}"
-    if table.classes is not None and n and not 0 <= table.classes.min() <= table.classes.max() < classes:
-        return f"classes go beyond 0 to {classes - 1}"
-    if n and not 0 <= table.labels.min() <= table.labels.max() < classes:
-        return f"labels go beyond 0 to {classes - 1}"
-    if n and not 0 <= table.folds.min() <= table.folds.max() < about["folds"]:
-        return f"folds go beyond 0 to {about['folds'] - 1}"
-    if n and table.sets.max() >= len(SETS):
-        return f"sets go beyond 0 to {len(SETS) - 1}"
+    return None
+
+
+def _wrong_range(table: Prepared) -> str | None:
+    classes, folds = int(table.about["num_classes"]), int(table.about["folds"])
+    ranges = {
+        "classes": (table.classes, classes),
+        "labels": (table.labels, classes),
+        "folds": (table.folds, folds),
+        "sets": (table.sets, len(SETS)),
+    }
+    for name, (values, end) in ranges.items():
+        if values is not None and values.size and not 0 <= values.min() <= values.max() < end:
+            return f"{name} go beyond 0 to {end - 1}"
+    return None
+
+
+def _wrong_probabilities(table: Prepared) -> str | None:
     if np.isnan(table.log_probs).any():
         return "log_probs holds NaN"
     total = np.exp(table.log_probs.astype(np.float64)).sum(axis=2)
-    if n and (total.max() > 1 + _TOLERANCE or (table.classes is None and total.min() < 1 - _TOLERANCE)):
+    if total.size and (total.max() > 1 + _TOLERANCE or (table.classes is None and total.min() < 1 - _TOLERANCE)):
         return "the probabilities of a record do not sum to 1"
-    if about["trained_on"] is None:  # while a version is made
+    return None
+
+
+def _wrong_folds(table: Prepared) -> str | None:
+    """Compare what the file states that each model was trained on with the folds."""
+    stated, folds = table.about["trained_on"], int(table.about["folds"])
+    if stated is None:  # while a version is made
         return None
-    for repeat in range(repeats):
-        for fold in range(int(about["folds"])):
-            if about["trained_on"][repeat][fold] != table.trained_on(repeat, fold):
+    if [len(repeat) for repeat in stated] != [folds] * len(table.folds):
+        return f"trained_on does not state {folds} folds for each of {len(table.folds)} repeats"
+    for repeat in range(len(table.folds)):
+        for fold in range(folds):
+            if stated[repeat][fold] != table.trained_on(repeat, fold):
                 return f"fold {fold} of repeat {repeat} was not trained on exactly the records outside it"
     return None

@@ -122,7 +122,9 @@ def test_without_a_retrained_model():
 
 
 def test_limits_follow_what_was_there():
-    assert len(FULL.limits) == 2  # nothing is missing: the number of records, and what a noise floor assumes
+    assert (
+        len(FULL.limits) == 3
+    )  # nothing is missing: the number of records, and a noise floor's models, how few, how alike
     assert lacking(FULL, "60", "records")
     assert lacking(FULL, "floor", "recipe")
     blind = evaluate(TARGET, RETRAIN, REFERENCES, bootstrap=0)

@@ -21,10 +21,11 @@ from regun.auditing.attacks import Attack, Scorer
 from regun.auditing.checks import align_models, check_splits, choose, judged_sets
 from regun.auditing.estimates import Measure, Metric, Share, Statistic
 from regun.auditing.floor import NoiseFloor, floor_of
+from regun.auditing.floor_verdict import judge_by_floor
 from regun.auditing.gaps import MAIN_GAPS, Gap, judge_gaps
 from regun.auditing.influence import Influence, influence
 from regun.auditing.intervals import LEVEL, Estimate, Resampling, auc_interval, replicate
-from regun.auditing.judge import judge_by_floor, judge_by_influence, judge_by_loss
+from regun.auditing.judge import judge_by_influence, judge_by_loss
 from regun.auditing.limits import limits, warnings
 from regun.auditing.metrics import differences, measured, own_values
 from regun.auditing.predictions import UNSEEN, SplitPredictions

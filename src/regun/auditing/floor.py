@@ -41,7 +41,7 @@ class NoiseFloor:
     values: Mapping[str, tuple[float, ...]]
     examples: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def summary(self, name: str, comparisons: int = 1) -> FloorSummary:
+    def summary(self, name: str, comparisons: float = 1) -> FloorSummary:
         """Return mean, largest, and the limit that a retrained model keeps to in 95 % of cases.
 
         At error rate 5 % / comparisons, t and z the quantiles of Student's distribution (models - 1 degrees

@@ -1,6 +1,7 @@
 """The one verdict of an audit. It rests on the strongest test that the given models allow:
 
-    noise floor   three or more retrained models: every part of the main gap, and the influence left
+    noise floor   three or more retrained models: the main gap and each of its parts, the influence left, and how many
+                  of all numbers are beyond their limits (floor_verdict.py)
     influence     the model before unlearning, and models that never saw the records: record by record
     loss attack   nothing but unseen records: the loss separates forgotten from unseen records, or it does not
 
@@ -9,123 +10,19 @@ All tests of a verdict together have an error rate of 5 %, so a retrained model 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import ndtri
 
-from regun.auditing.estimates import Metric, Ranked
-from regun.auditing.floor import NoiseFloor
-from regun.auditing.gaps import INFLUENCE, is_utility, times_limit, verdict_of, verdict_tests
+from regun.auditing.estimates import Ranked
+from regun.auditing.gaps import INFLUENCE
 from regun.auditing.influence import TOGETHER, Influence
 from regun.auditing.intervals import Estimate, auc_interval
 from regun.auditing.predictions import LOG_FLOOR, SplitPredictions
 from regun.auditing.roc import Contrast
-from regun.auditing.verdict import ERROR_RATE, OF_INFLUENCE, Judgement, Part, Verdict
-from regun.render.numbers import fixed, interval, many
-
-NOT_GIVEN = "The model before unlearning was not given (before=), so nobody knows what these tests could have shown."
-
-
-def judge_by_floor(
-    floor: NoiseFloor,
-    distances: tuple[Mapping[str, float], Mapping[str, float]],
-    values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
-    metrics: Mapping[str, Metric],
-    judged: Sequence[str],
-    influence: Influence | None,
-) -> Judgement:
-    """Return the verdict by the noise floor.
-
-    `distances` to Retrain are those of the audited model and of the one before unlearning (empty if unknown); `values`
-    are the numbers of these two and of Retrain. `metrics` describe all numbers. `judged` are the sets that count.
-    """
-    tests = verdict_tests(distances[0], floor, metrics, judged, influence)
-    now = times_limit(tests, distances[0], floor, len(tests), influence, before=False)
-    then = times_limit(tests, distances[1], floor, len(tests), influence, before=True) if distances[1] else {}
-    limits = {
-        name: ERROR_RATE / len(tests) if name == INFLUENCE else floor.summary(name, len(tests)).limit for name in tests
-    }
-    parts: list[Part] = []
-    for name in tests:
-        utility = is_utility(name, metrics)
-        flagged = None if utility or name not in then else then[name] > 1
-        off, past = (_distance(name, each, influence, k) for k, each in enumerate(distances))
-        was = f", before {past}" if past else ""
-        unit = "" if name == INFLUENCE else " from retrained"
-        text = f"{_label(name, metrics)}: {off}{unit}{was}; limit {limits[name]:.2g}"
-        parts.append(Part(name, verdict_of(now[name] > 1, utility or bool(flagged)), text, flagged))
-
-    def shown(name: str, which: int) -> str:
-        return _value(name, which, metrics, values, limits[name], influence)
-
-    telling = [part.name for part in parts if part.flagged]
-    told = min(telling, key=lambda name: (not name.startswith("rmia"), name == INFLUENCE), default=None)
-    failed = sorted((p.name for p in parts if p.verdict == "failed"), key=lambda n: (is_utility(n, metrics), -now[n]))
-    worst = failed[0] if failed else max(now, key=lambda name: now[name])
-    before = f"Before: the forgotten records were recognisable ({shown(told, 1)}). " if told else ""
-    if failed and is_utility(worst, metrics):
-        forgot = "the forgotten records pass, but the model" if told else "the model"
-        reason = f"{before}Now: {forgot} differs from a retrained one ({shown(worst, 0)}, limit {limits[worst]:.2g})."
-    elif failed:
-        kind = _failure(worst, values, influence, known=bool(told))
-        reason = f"{before}Now: {kind} ({shown(worst, 0)})."
-    elif told:
-        all_tests = f"not distinguishable from a retrained model by any of {many(len(tests), 'test')}"
-        reason = f"{before}Now: not recognisable ({shown(told, 0)}), and {all_tests}."
-    elif then:
-        reason = (
-            f"None of {many(len(tests), 'test')} flags the model before unlearning: the influence of the forgotten "
-            "records was too small to measure, so passing shows nothing."
-        )
-    else:
-        reason = f"Not distinguishable from a retrained model by any of {many(len(tests), 'test')}. But: {NOT_GIVEN}"
-    return Judgement(verdict_of(bool(failed), bool(told)), "noise floor", reason, tuple(parts), worst)
-
-
-def _label(name: str, metrics: Mapping[str, Metric]) -> str:
-    return "influence, record by record" if name == INFLUENCE else metrics[name].label.removesuffix(".")
-
-
-def _distance(name: str, distances: Mapping[str, float], influence: Influence | None, before: int) -> str:
-    """Return how far a model is from retrained ones in one test; empty if that is not known."""
-    if name == INFLUENCE and influence is not None:
-        return f"p = {influence.p('before' if before else 'after') or 0.0:.2g}"
-    return f"{distances[name]:.2g}" if name in distances else ""
-
-
-def _value(
-    name: str,
-    which: int,
-    metrics: Mapping[str, Metric],
-    values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
-    limit: float,
-    influence: Influence | None,
-) -> str:
-    """Return a model's number (0: now, 1: before) next to the retrained model's."""
-    if name == INFLUENCE:
-        return f"{_label(name, metrics)}: {_distance(name, {}, influence, which)}"
-    now = f"{_label(name, metrics)} {fixed(values[which][name], 1)}"
-    if name in values[2]:
-        return f"{now}, retrained {fixed(values[2][name], 1)}"
-    return f"{now}, retrained models up to {fixed(limit, 1)}"
-
-
-def _failure(
-    name: str,
-    values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
-    influence: Influence | None,
-    *,
-    known: bool,
-) -> str:
-    """Return what a failed test on forgotten records shows; `known`: they were recognisable before."""
-    if name == INFLUENCE and influence is not None:
-        above = min(influence.parts, key=lambda part: part.p_after).after.value > 0
-    elif name in values[2]:
-        above = values[0][name] > values[2][name]
-    else:
-        return "treated differently than by a retrained model"
-    return ("still recognisable" if known else "recognisable") if above else "over-forgotten"
+from regun.auditing.verdict import ERROR_RATE, NOT_GIVEN, OF_INFLUENCE, Judgement, Part, Verdict
+from regun.render.numbers import fixed, interval
 
 
 def judge_by_influence(left: Influence) -> Judgement:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from scipy.special import ndtri, stdtrit
+
 from regun.auditing.attack_results import LOSS_ATTACK, number_name
 from regun.auditing.intervals import Estimate
 from regun.render.numbers import fixed, interval, many, names
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 WEAK = 0.5
 """Share of an attack's lead that unlearning must remove; less gives a warning."""
+WIDE_FLOOR = 2.0
+"""How many times as wide as with many models the noise floor's limits must be to be a limit of the audit."""
 WIDE = 5.0
 """Points of AUC beyond which an interval that the number of records gives is a limit of the audit."""
 
@@ -42,6 +46,12 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
             "The noise floor assumes that the retrained models were trained as the audited one was: a model retrained "
             "by another recipe can differ from them although it never saw the records."
         )
+        width = _width(references + 1, evaluation.judgement.level / 2)
+        if width > WIDE_FLOOR:
+            yield (
+                f"{references + 1} retrained models say little about how much such models differ: limits of the noise "
+                f"floor are up to {width:.0f} times as wide as with many. More of them make the tests stricter."
+            )
     if not references:
         yield "Nothing is shown about single records: that needs reference models (2 or more retrained models)."
     elif references == 1:
@@ -54,6 +64,11 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
     lacking = [name for name in ("retain", "test") if f"{name}_acc" not in numbers]
     if lacking:
         yield f"Utility is measured in part only: the {names(lacking)} split was not given."
+
+
+def _width(models: int, tail: float) -> float:
+    """Return how much wider a limit is that so few models give than one that many would give."""
+    return float(stdtrit(models - 1, 1 - tail) / ndtri(1 - tail))
 
 
 def warnings(evaluation: Evaluation, retrain_aucs: Mapping[str, Estimate]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regun.auditing.attack_results import METRICS, AttackResult, number_name
 from regun.auditing.estimates import Metric
-from regun.auditing.gaps import INFLUENCE
+from regun.auditing.gaps import ALL_NUMBERS, INFLUENCE
 from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
 from regun.errors import AuditError, unknown
@@ -41,6 +41,7 @@ def report_text(evaluation: Evaluation, shown: Sequence[str] | None = None) -> s
     parts = [
         report_title(evaluation),
         table(head, rows),
+        folded(outside_note(evaluation)),
         folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}"),
         _list(_tests_title(evaluation), tests(evaluation)),
         _list("Warnings:", evaluation.warnings),
@@ -78,6 +79,7 @@ def report_html(evaluation: Evaluation) -> str:
     return (
         f'<div style="max-width:60em;overflow-wrap:anywhere"><p>{escape(report_title(evaluation))}</p>'
         f'<div style="overflow-x:auto"><table style="border-collapse:collapse">{body}</table></div>'
+        f"{f'<p><small>{escape(note)}</small></p>' if (note := outside_note(evaluation)) else ''}"
         f"<p>{badge} {escape(evaluation.summary).replace('-&gt;', '&rarr;')}</p>{lists}</div>"
     )
 
@@ -101,6 +103,9 @@ def report_rows(evaluation: Evaluation, shown: Sequence[str] | None) -> tuple[li
             name.replace("test_acc", f"{first}_acc") if name == "test_acc" else _against(name, first) for name in SHORT
         ]
         shown = [name for name in (*wanted, *evaluation.metrics) if name in evaluation.numbers]
+    parts = evaluation.judgement.parts if evaluation.judgement else ()
+    limits = {part.name: part.limit for part in parts if part.limit is not None}  # those that decide the verdict
+    apart = outside_alone(evaluation)
     rows: list[list[str]] = []
     for name in shown:
         number, gap = evaluation.numbers[name], evaluation.gaps.get(name)
@@ -110,7 +115,8 @@ def report_rows(evaluation: Evaluation, shown: Sequence[str] | None) -> tuple[li
             before = fixed(gap.before, 1)
         floor = ""
         if gap is not None and gap.floor_mean is not None and gap.floor_limit is not None:
-            floor = f"{fixed(gap.floor_mean, 1)}, up to {fixed(gap.floor_limit, 1)}"
+            limit = limits.get(name, gap.floor_limit)
+            floor = f"{fixed(gap.floor_mean, 1)}, up to {fixed(limit, 1)}{' *' if name in apart else ''}"
         retrained = fixed(evaluation.retrain[name], 1) if name in evaluation.retrain else ""
         label = describe(name, evaluation).label
         rows.append([label, before, with_interval(number.value, number.low, number.high), retrained, floor])
@@ -137,7 +143,7 @@ def summary(evaluation: Evaluation) -> str:
 
 
 def tests(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a line for each test behind the verdict, then numbers outside the verdict that seem to contradict it."""
+    """Yield a line for each test behind the verdict, then a loss attack that seems to contradict it."""
     judgement = evaluation.judgement
     if judgement is None:
         return
@@ -146,22 +152,37 @@ def tests(evaluation: Evaluation) -> Iterator[str]:
             yield f"{part.verdict}: {part.text}"
     if judgement.test == "loss attack" or judgement.verdict == "failed":
         return
-    counted = {part.name for part in judgement.parts}
-    single = {name: gap for name, gap in evaluation.gaps.items() if gap.verdict is not None and not gap.worst}
-    apart = [n for n, gap in single.items() if gap.verdict == "failed" and n not in counted]
-    if apart:
-        more = [f"{len(apart) - 4} more"] if len(apart) > 4 else []
-        labels = names([*(describe(name, evaluation).label for name in apart[:4]), *more])
-        yield (
-            f"not counted: outside the noise floor by themselves are {labels}. Each has an error rate of 5 %: of "
-            f"{len(single)} numbers about {max(1, len(single) // 20)} would be outside by chance."
-        )
     loss = evaluation.numbers.get("smia_auc")
     if loss is not None and loss.low is not None and loss.high is not None and not loss.low <= 50 <= loss.high:
         yield (
             f"not counted: the loss attack's AUC of {with_interval(loss.value, loss.low, loss.high)} is not 50. That "
             f"attack does not know which records are easy; the tests of the verdict do."
         )
+
+
+def outside_alone(evaluation: Evaluation) -> list[str]:
+    """Return the numbers that are outside the noise floor alone and no test of the verdict; none if it failed."""
+    judgement = evaluation.judgement
+    if judgement is None or judgement.verdict == "failed":
+        return []
+    counted = {part.name for part in judgement.parts}
+    return [n for n, gap in evaluation.gaps.items() if gap.verdict == "failed" and not gap.worst and n not in counted]
+
+
+def outside_note(evaluation: Evaluation) -> str:
+    """Return why numbers outside their own noise floor do not contradict the verdict; empty if there are none."""
+    apart = outside_alone(evaluation)
+    if not apart or evaluation.judgement is None:
+        return ""
+    total = sum(gap.floor_limit is not None and not gap.worst for gap in evaluation.gaps.values())
+    together = any(part.name == ALL_NUMBERS for part in evaluation.judgement.parts)
+    weight = "counts them as one test" if together else "does not count them"
+    labels = [describe(name, evaluation).label for name in apart[:4]] + ["others"] * (len(apart) > 4)
+    return (
+        f"* {len(apart)} of {total} numbers {'are' if len(apart) > 1 else 'is'} outside the noise floor when tested "
+        f"alone, at an error rate of 5 % each: {names(labels)}. All come from the same predictions and move together, "
+        f"so the verdict {weight}."
+    )
 
 
 def _tests_title(evaluation: Evaluation) -> str:
@@ -245,7 +266,8 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
 
 def part_name(name: str, *evaluations: Evaluation) -> str:
     """Return a part of the verdict for people."""
-    return "influence, record by record" if name == INFLUENCE else describe(name, *evaluations).label
+    groups = {INFLUENCE: "influence, record by record", ALL_NUMBERS: "all numbers together"}
+    return groups[name] if name in groups else describe(name, *evaluations).label
 
 
 def value_before(evaluation: Evaluation, name: str) -> float | None:

@@ -22,6 +22,8 @@ ERROR_RATE = 0.05
 """Probability, over all tests of a verdict together, that a retrained model fails, and that a model which forgot half
 is called forgotten."""
 
+NOT_GIVEN = "The model before unlearning was not given (before=), so nobody knows what these tests could have shown."
+
 
 @dataclass(frozen=True)
 class VerdictText:
@@ -59,16 +61,18 @@ OF_INFLUENCE: Mapping[InfluenceVerdict, Verdict] = {
 
 @dataclass(frozen=True)
 class Part:
-    """One of the tests behind a verdict: a number's name or `influence`, its verdict, and a sentence with the numbers.
+    """One of the tests behind a verdict: its name, its verdict, and a sentence with the numbers.
 
-    `flagged`: whether the test flags the model before unlearning; None where that model is unknown, or the number is
-    about utility.
+    The name is a number's, `influence` or `all_numbers`. `flagged`: whether the test flags the model before unlearning;
+    None where that model is unknown, or the number is about utility. `limit` is the largest distance to Retrain that
+    passes, where the test is of one number.
     """
 
     name: str
     verdict: Verdict
     text: str
     flagged: bool | None = None
+    limit: float | None = None
 
 
 @dataclass(frozen=True)

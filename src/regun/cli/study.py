@@ -75,29 +75,35 @@ def show(args: argparse.Namespace) -> int:
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Run the study `digits` and print what to do next."""
+    """Say what will happen, run the study `digits`, and print where to look and what to do next."""
     opened = open_context(args)
     out = folder_of(args, opened)
     use_threads(args.threads)
+    sizes = opened.plan.sizes[opened.study.forget[0]]
+    if not args.json:
+        print(
+            f"A small CNN learns {sizes['forget'] + sizes['retain']:,} noisy digits; then it must forget "
+            f"{sizes['forget']} of them.\n"
+            "The demo unlearns with several methods, compares each with models that never saw the digits,\n"
+            f"and writes a report to {out}. It takes about two minutes and resumes if you stop it.\n",
+            flush=True,
+        )
     summary = run_study(args, opened, out)
     if args.json:
         return finish(opened, summary, out, as_json=True)
-    sizes = opened.plan.sizes[opened.study.forget[0]]
-    print(
-        f"\n{sizes['forget']} of {sizes['forget'] + sizes['retain']:,} training digits are to be forgotten. How far is "
-        f"each method from a model that never saw them (Retrain)?\n"
-    )
+    print("\nHow far is each method from a model that never saw the forgotten digits (Retrain)?\n")
     code = finish(opened, summary, out, as_json=False)
     model = opened.plan.of_type(Unlearn)[0].result(opened)
+    key = model.key[:12] if model else "KEY"
     lines = {
-        f"regun audit {model.key[:12] if model else 'KEY'} --store {args.store}": "every number with its interval",
-        f"regun tradeoff digits --store {args.store}": "sweep the weight of the retain loss",
-        "regun study show digits > mine.toml": "a study of your own to change and run",
-        "regun methods regun": "what can be set",
-        "README.md": "how to use it on your own model",
+        f"regun audit {key} --store {args.store}": "every number of one model, with intervals",
+        "regun methods regun": "formula and settings of a method",
+        "regun study show digits > mine.toml": "a study file to change, for regun study run mine.toml",
     }
     width = max(map(len, lines))
-    print("\nNext:\n" + "\n".join(f"  {command.ljust(width)}  {what}" for command, what in lines.items()))
+    print(f"\nOpen {out / 'report.html'} in a browser. Next:")
+    print("\n".join(f"  {command.ljust(width)}  {what}" for command, what in lines.items()))
+    print("For your own model, see docs/start.md or the README.")
     return code
 
 
