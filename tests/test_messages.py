@@ -1,16 +1,20 @@
 """The form of messages: each names the argument, shows what was passed, and lists what is allowed."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 import regun
 from expect import assert_names, error
 from regun import InputOptions, RunOptions
-from regun.errors import RegunError, SettingsError
+from regun.errors import RegunError, SettingsError, not_installed, see
+from regun.methods.auto import PRETRAINED
 from toys import blobs, mlp
 
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -170,3 +174,45 @@ def test_messages_are_short(call: Callable[..., object]) -> None:
         assert "\n" not in text
         assert len(text) < 250
         assert_names(text, next(iter(changes)) if "inputs" not in changes else "num_classes")
+
+
+class Flickering(Dataset):
+    """Training data that augment at random."""
+
+    def __init__(self, pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+        self.x, self.y = pair
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return self.x[i] + torch.randn(6), int(self.y[i])
+
+
+SECTIONS = re.findall(r"^## (.+)$", (Path(__file__).parents[1] / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("section", "mistake"),
+    [
+        ("Sets that overlap", lambda: unlearn(retain=parts()["forget"])),
+        ("Random augmentation in the audit", lambda: audit(retain=Flickering(parts()["retain"]))),
+        ("Outputs that are not logits", lambda: unlearn(model=nn.Sequential(mlp(), nn.Softmax(1)))),
+        ("Outputs that are not logits", lambda: unlearn(model=nn.Linear(6, 1))),
+    ],
+)
+def test_a_newcomer_s_mistake_names_its_section_of_the_docs(section: str, mistake: Callable[[], object]) -> None:
+    with pytest.raises(RegunError) as caught:
+        mistake()
+    assert str(caught.value).endswith(see(section))
+    assert section in SECTIONS
+
+
+def test_further_sections_that_messages_name() -> None:
+    texts = {
+        "A missing extra": not_installed("signing", "cryptography", "sign"),
+        "Pretrained models": PRETRAINED,
+        "An inconclusive verdict": " ".join(str(audit(before=mlp())).split()),
+    }
+    assert [section for section, text in texts.items() if see(section) not in text] == []
+    assert texts.keys() <= set(SECTIONS)

@@ -13,6 +13,11 @@ from regun.cli import build_parser
 from regun.methods import method_names
 
 DOCS = Path(__file__).parents[1] / "docs"
+ROOT = DOCS.parent
+GENERATED = ("reference", "develop", "howto")
+"""Folders whose Markdown `make docs` writes."""
+WRITTEN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+WRITTEN += sorted(path for path in DOCS.rglob("*.md") if path.parent.name not in GENERATED)
 
 
 def load(name: str) -> ModuleType:
@@ -70,3 +75,37 @@ def test_the_first_steps_run(
     assert len(blocks) == 3
     assert (tmp_path / "deletions").is_dir()
     assert "receipt.html" in capsys.readouterr().out
+
+
+def test_pages_are_short_and_lines_can_be_read() -> None:
+    """At most 300 lines a page and 120 characters a line; Markdown cannot break a row of a table, which gets 250."""
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8").splitlines() for path in WRITTEN}
+    assert len(texts) > 40
+    assert {str(path): len(lines) for path, lines in texts.items() if len(lines) > 300} == {}
+    assert len(texts[Path("README.md")]) <= 120
+    long = [
+        f"{path}:{number}"
+        for path, lines in texts.items()
+        for number, line in enumerate(lines, 1)
+        if len(line) > (250 if line.startswith("|") else 120)
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists():
+            broken.append(target)
+        elif anchor and path.suffix == ".md" and anchor not in anchors(path):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    heads = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}

@@ -54,7 +54,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long a run is, which of its epochs is returned, and who watches it.
+    """How long a run is, which of its epochs is returned, and how its progress is reported.
 
     >>> regun.unlearn(model, forget=forget, run=regun.RunOptions(progress=True))  # doctest: +SKIP
     """

@@ -56,13 +56,20 @@ def unknown(what: str, got: str, allowed: Iterable[str]) -> str:
     return f"unknown {what} {got!r}.{hint} Known: {', '.join(names)}."
 
 
+def see(section: str) -> str:
+    """Return where the documentation explains a mistake: a section of docs/troubleshooting.md.
+
+    >>> see("Sets that overlap")
+    'See docs/troubleshooting.md, "Sets that overlap".'
+    """
+    return f'See docs/troubleshooting.md, "{section}".'
+
+
 def not_installed(what: str, package: str, extra: str) -> str:
     """Return the sentence for an optional package that is missing.
 
-    >>> not_installed("a data frame", "pandas", "frames")
-    'a data frame needs the package pandas, which is not installed: pip install pandas (regun\'s extra frames).'
+    >>> not_installed("a data frame", "pandas", "frames").partition(" See")[0]
+    'a data frame needs the package pandas: pip install pandas (extra: frames).'
     """
-    return (
-        f"{what} needs the package {package}, which is not installed: pip install {package.lower()} (regun's extra "
-        f"{extra})."
-    )
+    fix = f"pip install {package.lower()} (extra: {extra})"
+    return f"{what} needs the package {package}: {fix}. {see('A missing extra')}"

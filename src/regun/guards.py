@@ -26,6 +26,8 @@ FEW_STEPS = 50
 IF_DAMAGED = "Use method='auto', regun.tune, a lower lr, or more retain examples per step; or retrain."
 IF_UNSURE = "Use method='auto', or more steps with more retain examples in each."
 AFTER_AUTO = "Retrain the model (method='retrain', recipe=how it was trained)."
+IF_RETRAINED = "The model was retrained from scratch: check that recipe is how it was trained before."
+IF_GUESSED = "The model was retrained from scratch by a recipe that was guessed: give recipe=, how it was trained."
 SETS = {"val": "validation", "heldout": "held-out", "retain": "retain"}
 
 
@@ -88,7 +90,8 @@ class Guard:
                 was, is_now = self.before[name].correct.mean(), now.correct.mean()
                 advice = AFTER_AUTO if method.name == "auto" else IF_DAMAGED
                 if from_scratch:
-                    advice = "The model was retrained from scratch: check that recipe is how it was trained before."
+                    guessed = method.name == "auto" and self.job.recipe is None
+                    advice = IF_GUESSED if guessed else IF_RETRAINED
                 yield f"accuracy on {SETS[name]} examples fell from {was:.1%} to {is_now:.1%}. {advice}"
                 return
 

@@ -15,7 +15,7 @@ from regun.data.overlap import check_overlap
 from regun.data.sources import Source, as_examples
 from regun.data.views import Selected
 from regun.devices import as_device
-from regun.errors import LabelError, RegunError
+from regun.errors import LabelError, RegunError, see
 from regun.models.adapters import OutputAdapter, ReadLogits, binary, wrap
 from regun.models.forward import counting, logits_of
 from regun.plugins import user_code
@@ -24,6 +24,8 @@ from regun.training.job import copied, device_of, uncompiled
 from regun.training.weights import broken_weights, misfits
 from regun.types import Indices, Inputs
 
+LOGITS = "Outputs that are not logits"
+"""The section of docs/troubleshooting.md that messages about outputs name."""
 UNKNOWN_CLASSES = 2**31
 """Number of classes that labels are checked against until the real one is determined."""
 PROBED = 2
@@ -203,12 +205,13 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
     if logits.ndim == 1 or logits.shape[1:] == (1,):
         raise RegunError(
             f"{name} ({kind}) returns one number per example, as models trained with binary cross-entropy do; pass "
-            f"inputs=regun.InputOptions(logits=regun.models.binary), which turns it into two logits."
+            f"inputs=regun.InputOptions(logits=regun.models.binary), which turns it into two logits. {see(LOGITS)}"
         )
     if logits.ndim != 2 or len(logits) != len(batch):
         raise RegunError(
             f"{name} ({kind}) returns logits of shape {tuple(logits.shape)} for {len(batch)} examples; a classifier "
-            f"returns (examples, classes). Pass inputs=regun.InputOptions(logits=lambda output: ...)."
+            f"returns (examples, classes). Pass inputs=regun.InputOptions(logits=lambda output: ...). "
+            f"{see(LOGITS)}"
         )
     if not logits.is_floating_point():
         raise RegunError(
@@ -219,10 +222,11 @@ def _logits(name: str, model: nn.Module, batch: Batch, set_name: str) -> Tensor:
     if sums_to_one and not (isinstance(model, OutputAdapter) and model.logits is binary):
         raise RegunError(
             f"what inputs.logits returns for {name} ({kind}) are probabilities, not logits. Leave out the softmax, or "
-            f"return the logarithm: .clamp_min(1e-12).log()."
+            f"return the logarithm: .clamp_min(1e-12).log(). {see(LOGITS)}"
             if isinstance(model, OutputAdapter)
             else f"the outputs of {name} ({kind}) are probabilities, not logits: it ends in a softmax. Remove that "
-            f"layer, or pass inputs=regun.InputOptions(logits=lambda p: p.clamp_min(1e-12).log())."
+            f"layer, or pass inputs=regun.InputOptions(logits=lambda p: p.clamp_min(1e-12).log()). "
+            f"{see(LOGITS)}"
         )
     return logits
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regun.api import ready_job
 from regun.arguments import InputOptions, RunOptions
 from regun.data.sources import Source
 from regun.errors import RegunError
 from regun.inputs import unwrap, wrap_model
+from regun.jobs import ready_job
 from regun.methods import Teacher, get_method, method_names
 from regun.models.adapters import ReadLogits
 from regun.models.forward import allow_single_example, logits_of

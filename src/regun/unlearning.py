@@ -18,7 +18,7 @@ from regun.methods import Method
 from regun.parallel import is_writer
 from regun.render.numbers import duration, many, settings_text
 from regun.render.tables import folded
-from regun.settings import shown
+from regun.settings import shown, to_json
 from regun.training.best_state import BestState
 from regun.training.fit import Fitted
 from regun.training.forward import eval_logits
@@ -243,7 +243,7 @@ def unlearn_job(
     warnings = tuple(notes.pop("warnings", ()))
     # a method that always trains from scratch notes which layers it trained, if not all
     from_scratch = notes.get("from_scratch") is True or (method.from_scratch and "trained" not in notes)
-    config_json: dict[str, Any] = method.describe(config)["config"]
+    config_json = to_json(config)  # not `describe`: it reads and parses all code that decides a run
     if from_scratch and "trained_by" not in notes and "epochs" in config_json:  # a budget may have changed the epochs
         notes["trained_by"] = config_json | {"epochs": epochs_run(job.cost.backward, len(job.indices("retain")))}
     if watcher is not None and not from_scratch:  # a retrained model is none of the epochs watched

@@ -1,6 +1,7 @@
 """Guard rails: what is said of a damaged, unsure or unchanged model and of too few steps, and what is not."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from regun.guards import FEW_STEPS, SAMPLE, Guard
 from regun.methods import get_method
 from regun.splits import Splits
 from regun.training.job import Budget, Job
+from regun.training.recipes import Recipe
 from regun.unlearning import log_warnings, unlearn_job
 from toys import blobs, job_for, mlp
 
@@ -87,6 +89,21 @@ def test_of_a_model_trained_anew_the_recipe_is_asked_after_and_its_steps_are_its
     job.cost.add(steps=2)
     (sentence,) = guard.warnings(retrain, retrain.configure({"epochs": 1, "lr": 0.1}), from_scratch=True)
     assert_names(sentence, "accuracy", "recipe")
+
+
+def test_without_a_recipe_nobody_is_sent_to_check_one() -> None:
+    """`auto` may train from scratch by a recipe of its own: then the user's is missing, not wrong."""
+    auto, sentences = get_method("auto"), []
+    for recipe in (None, Recipe(epochs=1)):
+        job = replace(table_job(), recipe=recipe)
+        guard = Guard(job)
+        with torch.no_grad():
+            one_class_wrong(job.model.rows)
+        job.cost.add(steps=2)
+        sentences += guard.warnings(auto, auto.configure({}), from_scratch=True)
+    guessed, given = sentences
+    assert "recipe=" in guessed
+    assert "recipe=" not in given
 
 
 def test_a_forgotten_class_may_be_lost() -> None:

@@ -35,7 +35,7 @@ from regun.deletion import Options, history, reaudit_receipt, verify_folder
 from regun.deletion.attempt import unseen_sets
 from regun.deletion.change import Change, measure_change
 from regun.deletion.options import configure_method
-from regun.deletion.receipt import claim_of
+from regun.deletion.receipt import FORMAT, claim_of
 from regun.deletion.receipt_text import description
 from regun.deletion.rule import Facts, read_rule
 from regun.training.job import Cost
@@ -80,7 +80,7 @@ def test_a_ruined_model_is_rejected_by_the_default_rule(tmp_path: Path) -> None:
 
 def test_the_digest_of_the_weights_is_compared_with_the_file(out: Path) -> None:
     """A receipt and a ledger line that agree on a digest of other weights than the file holds."""
-    forge(out, 2, lambda receipt: receipt["model"].update(after="0" * 64), after="0" * 64)
+    forge(out, 2, lambda receipt: receipt["ledger"].update(after="0" * 64), after="0" * 64)
     assert "weights of model.safetensors" in failed(verify_folder(out))
 
 
@@ -94,7 +94,7 @@ def test_what_changes_nothing_is_never_accepted(tmp_path: Path, method: str, rul
     options = Options(accept=rule, accept_inconclusive=True, bootstrap=20, out_models=0)
     done = forget(tmp_path, ids()[30 : 30 + records], options, method=method)
     assert (done.status, done.accepted) == ("rejected", False)
-    assert done.receipt["model"]["before"] == done.receipt["model"]["after"]
+    assert done.receipt["ledger"]["before"] == done.receipt["ledger"]["after"]
     assert results(done)["changed"] == "failed"
     assert reproduced(tmp_path)
 
@@ -179,7 +179,7 @@ def test_inconclusive_is_not_accepted_and_changes_nothing(tmp_path: Path) -> Non
         assert "inconclusive" in done.receipt["letter"]
     done = forget(tmp_path, ids()[:5], QUICKLY, **given)
     assert (done.status, done.plan.number) == ("accepted", 3)
-    assert done.receipt["model"]["before"] == done.receipt["model"]["base"], "it starts from the model that stayed"
+    assert done.receipt["ledger"]["before"] == done.receipt["ledger"]["base"], "it starts from the model that stayed"
     assert done.receipt["request"]["tried_before"] == {"inconclusive": 2}
     assert [line.status for line in history(tmp_path)] == ["inconclusive", "inconclusive", "accepted"]
     assert reproduced(tmp_path, **given)
@@ -193,7 +193,7 @@ def test_the_operator_may_accept_what_is_inconclusive_and_that_is_recorded(tmp_p
     assert done.receipt["acceptance"]["verdict"] == "inconclusive"
     assert [line.status for line in history(tmp_path)] == ["accepted inconclusive"]
     after = forget(tmp_path, ids()[5:9], taken, **given)
-    assert after.receipt["model"]["before"] == done.receipt["model"]["after"]
+    assert after.receipt["ledger"]["before"] == done.receipt["ledger"]["after"]
     assert reproduced(tmp_path, **given)
     assert forget(tmp_path / "half", ids()[:5], replace(taken, out_models=2), **{**given, "method": HALVE}).status == (
         "rejected"
@@ -307,4 +307,4 @@ def test_a_description_follows_from_what_happened() -> None:
 
 def test_the_receipt_is_json_of_finite_numbers(original: Path) -> None:
     json.loads(receipt_path(original, 2).read_text(), parse_constant=pytest.fail)
-    assert receipt_of(original, 2)["format"] == 2
+    assert receipt_of(original, 2)["format"] == FORMAT

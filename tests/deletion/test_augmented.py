@@ -99,7 +99,7 @@ def test_a_request_trains_on_augmented_and_audits_plain_records(tmp_path: Path) 
     plain = forget(tmp_path / "plain", ids()[:20], method=QUICK)
     before = [one.receipt["audit"]["scopes"]["all"]["before"]["numbers"] for one in (augmented, plain)]
     assert before[0] == before[1]
-    after = [one.receipt["model"]["after"] for one in (augmented, plain)]
+    after = [one.receipt["ledger"]["after"] for one in (augmented, plain)]
     assert after[0] != after[1], "the update saw augmented records"
     assert augmented.receipt["data"]["train_inputs"] == "train_eval"
     assert plain.receipt["data"]["train_inputs"] == "train"

@@ -80,7 +80,7 @@ def test_a_sequence_forgets_the_union_and_nothing_comes_back(tmp_path: Path, par
     assert rows(second["retain"]) == rows(x[40:])
     assert rows(second["heldout"]) == rows(data()["heldout"][0][5:])
     assert rows(second["val"]) == rows(data()["val"][0][2:])
-    assert second["start"] == receipt_of(tmp_path, 1)["model"]["after"] != first["start"]
+    assert second["start"] == receipt_of(tmp_path, 1)["ledger"]["after"] != first["start"]
     forget(tmp_path, ids()[100:101])
     assert rows(parts[2]["heldout"]) == rows(data()["heldout"][0][5:]), "forgotten ids stay out of every set"
 
@@ -109,9 +109,9 @@ def test_the_same_request_twice_does_nothing(out: Path) -> None:
 
 
 def test_a_repeated_request_gives_the_same_model(original: Path, tmp_path: Path) -> None:
-    first = receipt_of(original, 1)["model"]["after"]
-    assert forget(tmp_path / "a", FIRST[::-1]).receipt["model"]["after"] == first
-    assert forget(tmp_path / "b", FIRST, replace(LENIENT, seed=1)).receipt["model"]["after"] != first
+    first = receipt_of(original, 1)["ledger"]["after"]
+    assert forget(tmp_path / "a", FIRST[::-1]).receipt["ledger"]["after"] == first
+    assert forget(tmp_path / "b", FIRST, replace(LENIENT, seed=1)).receipt["ledger"]["after"] != first
 
 
 def test_a_rejected_request_changes_nothing_that_counts(tmp_path: Path, parts: list[dict]) -> None:
@@ -122,7 +122,7 @@ def test_a_rejected_request_changes_nothing_that_counts(tmp_path: Path, parts: l
     assert {part["start"] for part in parts} == {state_digest(weights())}
     assert again.receipt["request"]["tried_before"] == {"rejected": 2}
     forget(tmp_path, SECOND)
-    assert parts[3]["start"] == again.receipt["model"]["after"]
+    assert parts[3]["start"] == again.receipt["ledger"]["after"]
     assert failed(verify_folder(tmp_path)) == []
 
 
@@ -138,7 +138,7 @@ def test_the_project_may_hold_the_current_model(out: Path) -> None:
     current = network()
     current.load_state_dict(safetensors.torch.load_file(receipt_path(out, 2).parent / "model.safetensors"))
     done = forget(out, ids()[60:65], model=current)
-    assert done.receipt["model"]["base"] == state_digest(weights())
+    assert done.receipt["ledger"]["base"] == state_digest(weights())
     assert "val_drop_total" not in done.receipt["audit"]["drops"]
     with error(RegunError, state_digest(network(3).state_dict())[:12], state_digest(weights())[:12]):
         forget(out, ids()[70:75], model=network(3))
@@ -318,7 +318,7 @@ def test_a_run_that_was_stopped_before_it_was_judged_is_not_repeated(
             assert len(parts) == 2, "the method did not run again"
     without_time = [{**one["method"]["attempts"][0], "cost": None} for one in (done, whole)]
     assert without_time[0] == without_time[1]
-    assert done["model"]["after"] == whole["model"]["after"]
+    assert done["ledger"]["after"] == whole["ledger"]["after"]
     forget(tmp_path / "out", SECOND, replace(options, seed=1))
     assert len(parts) == 4, "another seed is another run"
     assert not (tmp_path / "out/.regun-work").exists()
@@ -481,7 +481,7 @@ def test_data_sets_loaders_and_mappings_give_the_same_model(tmp_path: Path) -> N
     models = set()
     for name, shape in shapes.items():
         sets = {which: shape(data()[which]) for which in SIZES}
-        models.add(forget(tmp_path / name, FIRST, method="finetune,epochs=1", **sets).receipt["model"]["after"])
+        models.add(forget(tmp_path / name, FIRST, method="finetune,epochs=1", **sets).receipt["ledger"]["after"])
     assert len(models) == 1
 
 

@@ -83,7 +83,7 @@ def on_digits(home: Path, name: str, *more: str) -> list[str | Path]:
 def test_two_requests_on_digits_are_verified_and_a_third_does_nothing(digits: Path, run) -> None:
     one, two = (receipt_of(digits / "out", number) for number in (1, 2))
     assert two["data"]["sets"]["forget"]["examples"] == 100
-    assert two["model"]["before"] == one["model"]["after"]
+    assert two["ledger"]["before"] == one["ledger"]["after"]
     assert two["request"]["left_out"] == {"named_twice": 0, "already_forgotten": 10, "unknown": 0}
     assert run("verify", digits / "out")[0] == 0
     base = ("--base", (digits / "key").read_text(), "--store", digits / "store")

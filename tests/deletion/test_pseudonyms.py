@@ -105,7 +105,7 @@ def test_reasons_in_the_clear_are_said_to_be(tmp_path: Path) -> None:
     (note,) = notes
     assert_names(note, "reasons", "dates")
     assert done.receipt["request"]["in_the_clear"] == ["reasons", "dates"]
-    assert done.receipt["request"]["pseudonyms"] == SALT.kind
+    assert done.receipt["ledger"]["pseudonyms"] == SALT.kind
     asked = regun.DeletionRequest.of(ids()[3:6])
     done = regun.forget(project(method=QUICK), asked, tmp_path, options, on_note=notes.append)
     assert (len(notes), done.receipt["request"]["in_the_clear"]) == (1, [])

@@ -33,7 +33,7 @@ def out(rejected: Path, tmp_path: Path) -> Path:
 
 
 def accept(receipt: dict) -> None:
-    receipt["acceptance"].update(verdict="accepted", status="accepted")
+    receipt["acceptance"]["verdict"] = receipt["ledger"]["status"] = "accepted"
     for finding in receipt["acceptance"]["findings"]:
         finding["result"] = "passed"
 
@@ -96,7 +96,7 @@ def test_what_was_not_changed_is_reproduced(original: Path, rejected: Path) -> N
 def test_inconclusive_is_not_accepted_however_consistent_the_forgery(tmp_path: Path) -> None:
     assert forget(tmp_path, ids()[:20], Options(accept=EASY, bootstrap=20)).status == "inconclusive"
     assert failed(reaudit_receipt(receipt_path(tmp_path), project())) == []
-    path = forge(tmp_path, 1, lambda receipt: receipt["acceptance"].update(status="accepted"), status="accepted")
+    path = forge(tmp_path, 1, lambda receipt: receipt["ledger"].update(status="accepted"), status="accepted")
     assert failed(reaudit_receipt(path, project())) == ["acceptance"]
 
 
@@ -146,7 +146,7 @@ def test_an_audit_cannot_be_repeated_once_the_model_before_is_gone(original: Pat
     for number, missing in ((1, "before"), (2, "base")):
         checks = reaudit_receipt(receipt_path(original, number), project(model=deployed))
         assert failed(checks) == []
-        assert receipt_of(original, number)["model"][missing][:12] in checks[-1].note
+        assert receipt_of(original, number)["ledger"][missing][:12] in checks[-1].note
 
 
 def test_ids_of_another_kind_are_refused(original: Path) -> None:

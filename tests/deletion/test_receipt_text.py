@@ -163,7 +163,7 @@ def test_an_officer_finds_what_has_to_be_filed(officer: Path) -> None:
     assert "Data protection office, Example Ltd" in stored["letter"]
     assert (
         stored["model"]["in_this_folder"][0]["weights"]
-        == json.loads((officer / "requests/0001/receipt.json").read_text())["model"]["after"]
+        == json.loads((officer / "requests/0001/receipt.json").read_text())["ledger"]["after"]
     )
 
 

@@ -65,9 +65,11 @@ def align_models(
     """Return Retrain, the model before unlearning and the references on the splits of the audited model, checked."""
     truth = aligned(predictions, retrain, "Retrain") if retrain is not None else None
     past = aligned(predictions, before, "the model before unlearning") if before is not None else None
-    others: list[SplitPredictions] = [aligned(predictions, one, f"reference {k}") for k, one in enumerate(references)]
-    check_distinct({"the audited model": predictions, "Retrain": truth}, others)
-    return truth, past, others
+    same_splits: list[SplitPredictions] = [
+        aligned(predictions, one, f"reference {k}") for k, one in enumerate(references)
+    ]
+    check_distinct({"the audited model": predictions, "Retrain": truth}, same_splits)
+    return truth, past, same_splits
 
 
 def judged_sets(predictions: SplitPredictions, unseen: Sequence[str] | None) -> tuple[str, ...]:

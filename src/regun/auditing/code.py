@@ -26,8 +26,8 @@ def judged_by(
     """
     chosen, measures = choose(attacks, metrics, references, population)
     named_attacks = {resolve_attack(attack).name: attack for attack in attacks or ()}
-    own = [metric for metric in metrics if not isinstance(metric, str) or ":" in metric]
-    named_metrics = {resolve_metric(metric).name: metric for metric in own}
+    user_metrics = [metric for metric in metrics if not isinstance(metric, str) or ":" in metric]
+    named_metrics = {resolve_metric(metric).name: metric for metric in user_metrics}
     return {
         "code": code_digest("regun.auditing.evaluation"),
         "attacks": {a.name: _code_of(named_attacks.get(a.name), a.score, a.name) for a in chosen},

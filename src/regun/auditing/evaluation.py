@@ -159,7 +159,7 @@ def evaluate(
         run_attacks(chosen, model, references, a, seed) if model is not None else []
         for model in (predictions, before, retrain)
     )
-    asked = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    options = {"bootstrap": bootstrap, "seed": seed, "level": level}
     how, statistics = Resampling(bootstrap, seed, level), measured(measures, predictions, retrain)
     retrain_attacks = _attack_numbers(runs_retrain, level)
     retrain_aucs = {run.name: retrain_attacks[run.auc_name] for run in runs_retrain}
@@ -169,7 +169,7 @@ def evaluate(
         attacks=results,
         retrain=(own_values(measures, retrain) if retrain else {}) | _values(retrain_attacks),
         gaps={},
-        settings={**asked, "references": len(references), "rmia_a": a, "unseen": list(judged)},
+        settings={**options, "references": len(references), "rmia_a": a, "unseen": list(judged)},
         metrics=_descriptions(statistics, runs, measures),
         before=_closed_forms(measures, before, retrain, how) | _attack_numbers(runs_before, level) if before else {},
         exposed=tuple(exposed_list(predictions, before, against=judged[0])) if before and "retain" in before else (),
@@ -243,8 +243,8 @@ def _with_intervals(
 ) -> tuple[dict[str, Estimate], dict[str, AttackResult]]:
     """Return every number by name, and the attacks' results, all from the same resamples."""
     sizes = {name: len(predictions[name]) for name in ("forget", *UNSEEN) if name in predictions}
-    wanted = {name: replicates for name, s in statistics.items() if (replicates := s.replicates()) is not None}
-    drawn = replicate(wanted | {f"attack {run.name}": run.replicates() for run in runs}, sizes, how)
+    resampled = {name: replicates for name, s in statistics.items() if (replicates := s.replicates()) is not None}
+    drawn = replicate(resampled | {f"attack {run.name}": run.replicates() for run in runs}, sizes, how)
     no_draws = np.empty((len(STATISTICS), 0))
     numbers = {name: s.number(name, drawn.get(name, no_draws)[0], how) for name, s in statistics.items()}
     results: dict[str, AttackResult] = {}

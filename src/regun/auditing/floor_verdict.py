@@ -93,15 +93,15 @@ class _FloorTests:
         text = f"{self.label(name)}: {self.off(name, 0)}{was}; limit {bound}"
         return Part(name, verdict_of(now > 1, utility or bool(flagged)), text, flagged, limit)
 
-    def failure(self, name: str, *, known: bool) -> str:
-        """Return what a failed test on forgotten records shows; `known`: they were recognisable before."""
+    def failure(self, name: str, *, recognised: bool) -> str:
+        """Return what a failed test on forgotten records shows; `recognised`: they were recognisable before."""
         if name == INFLUENCE and self.influence is not None:
             above = min(self.influence.parts, key=lambda part: part.p_after).after.value > 0
         elif name in self.values[2] and name in self.values[0]:
             above = self.values[0][name] > self.values[2][name]
         else:
             return "treated differently than by a retrained model"
-        return ("still recognisable" if known else "recognisable") if above else "over-forgotten"
+        return ("still recognisable" if recognised else "recognisable") if above else "over-forgotten"
 
 
 def judge_by_floor(
@@ -134,7 +134,7 @@ def judge_by_floor(
         limit = f", limit {tests.limit(worst) or 0.0:.2g}" if worst not in sums else ""
         reason = f"{before}Now: {forgot} differs from a retrained one ({tests.shown(worst, 0)}{limit})."
     elif failed:
-        reason = f"{before}Now: {tests.failure(worst, known=bool(power))} ({tests.shown(worst, 0)})."
+        reason = f"{before}Now: {tests.failure(worst, recognised=bool(power))} ({tests.shown(worst, 0)})."
     elif power:
         all_tests = f"not distinguishable from a retrained model by any of {many(len(names), 'test')}"
         reason = f"{before}Now: not recognisable ({tests.shown(power, 0)}), and {all_tests}."

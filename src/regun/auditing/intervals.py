@@ -68,11 +68,11 @@ def resample(sizes: Mapping[str, int], resamples: int, seed: int) -> Iterator[di
         yield {name: _draw(generators[name], size, width) for name, size in sizes.items()}
 
 
-def replicate(wanted: Mapping[str, Replicates], sizes: Mapping[str, int], how: Resampling) -> dict[str, FloatArray]:
+def replicate(statistics: Mapping[str, Replicates], sizes: Mapping[str, int], how: Resampling) -> dict[str, FloatArray]:
     """Return each number under the same resamples, (rows, resamples) by name; empty without resamples."""
-    parts: dict[str, list[FloatArray]] = {name: [] for name in wanted}
+    parts: dict[str, list[FloatArray]] = {name: [] for name in statistics}
     for weights in resample(sizes, how.resamples, how.seed):
-        for name, replicates in wanted.items():
+        for name, replicates in statistics.items():
             parts[name].append(np.atleast_2d(replicates(weights)))
     return {name: np.concatenate(drawn, axis=1) for name, drawn in parts.items() if drawn}
 

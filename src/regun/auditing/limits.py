@@ -111,15 +111,15 @@ def _weak(evaluation: Evaluation, judged: Sequence[str]) -> Iterator[str]:
 
 def _over_forgetting(evaluation: Evaluation, retrain_aucs: Mapping[str, Estimate]) -> Iterator[str]:
     """Yield one warning if forgotten examples look less like members than they should, with the clearest attack."""
-    found = {name: result for name, result in evaluation.attacks.items() if result.over_forgetting}
-    if not found:
+    below = {name: result for name, result in evaluation.attacks.items() if result.over_forgetting}
+    if not below:
         return
-    name = min(found, key=lambda one: found[one].auc.high or 0.0)
-    result, retrain = found[name], retrain_aucs.get(name)
+    name = min(below, key=lambda one: below[one].auc.high or 0.0)
+    result, retrain = below[name], retrain_aucs.get(name)
     limit = "50"
     if retrain is not None and retrain.low is not None:
         limit = f"Retrain's {fixed(retrain.value, 1)} (from {fixed(retrain.low, 1)})"
-    others = f"; so do {len(found) - 1} of {len(evaluation.attacks) - 1} others" if len(found) > 1 else ""
+    others = f"; so do {len(below) - 1} of {len(evaluation.attacks) - 1} others" if len(below) > 1 else ""
     alone = ""
     if evaluation.judgement is not None and evaluation.judgement.verdict == "passed":
         alone = " Each attack alone errs in 5 % of cases; the verdict corrects for the number of its tests."

@@ -187,8 +187,8 @@ def roc_curve(contrast: Contrast, points: int | None = None) -> tuple[FloatArray
     fpr = np.concatenate([[0.0], 1.0 - np.searchsorted(contrast.nonmembers, levels, side="left") / n])
     if points is None or len(fpr) <= points:
         return fpr, tpr
-    wanted = np.concatenate([np.linspace(0, 1, points // 2), np.geomspace(1 / n, 1, points // 2)])
-    keep = np.unique(np.concatenate([[0, len(fpr) - 1], np.searchsorted(fpr, wanted, side="right") - 1]))
+    rates = np.concatenate([np.linspace(0, 1, points // 2), np.geomspace(1 / n, 1, points // 2)])
+    keep = np.unique(np.concatenate([[0, len(fpr) - 1], np.searchsorted(fpr, rates, side="right") - 1]))
     return fpr[keep], tpr[keep]
 
 

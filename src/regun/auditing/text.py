@@ -11,7 +11,7 @@ from regun.auditing.estimates import Metric
 from regun.auditing.gaps import ALL_NUMBERS, INFLUENCE
 from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
-from regun.errors import AuditError, unknown
+from regun.errors import AuditError, see, unknown
 from regun.render.numbers import fixed, interval, many, names
 from regun.render.tables import folded, table
 
@@ -42,12 +42,17 @@ def report_text(evaluation: Evaluation, shown: Sequence[str] | None = None) -> s
         report_title(evaluation),
         table(head, rows),
         folded(outside_note(evaluation)),
-        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}"),
+        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}{_help(evaluation)}"),
         _list(_tests_title(evaluation), tests(evaluation)),
         _list("Warnings:", evaluation.warnings),
         _list("Limits:", evaluation.limits),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _help(evaluation: Evaluation) -> str:
+    """Return where the documentation says what to do about an inconclusive verdict."""
+    return " " + see("An inconclusive verdict") if evaluation.verdict == "inconclusive" else ""
 
 
 def report_html(evaluation: Evaluation) -> str:
@@ -67,14 +72,14 @@ def report_html(evaluation: Evaluation) -> str:
     badge = f'<b style="color:#fff;background:{colour};padding:.1em .5em;border-radius:.3em">{evaluation.verdict}</b>'
     lists = "".join(
         f"<details open><summary>{escape(title.rstrip(':'))}</summary><ul>"
-        + "".join(f"<li>{escape(line)}</li>" for line in found)
+        + "".join(f"<li>{escape(line)}</li>" for line in items)
         + "</ul></details>"
-        for title, found in (
+        for title, items in (
             (_tests_title(evaluation), list(tests(evaluation))),  # also what seems to contradict the verdict
             ("Warnings", evaluation.warnings),
             ("Limits", evaluation.limits),
         )
-        if found
+        if items
     )
     return (
         f'<div style="max-width:60em;overflow-wrap:anywhere"><p>{escape(report_title(evaluation))}</p>'
@@ -86,11 +91,11 @@ def report_html(evaluation: Evaluation) -> str:
 
 def report_title(evaluation: Evaluation) -> str:
     """Return what was compared: how many forgotten records, against which unseen ones."""
-    found = {one.against: one for one in evaluation.attacks.values() if one.against in evaluation.settings["unseen"]}
-    if not found:
+    attacks = {one.against: one for one in evaluation.attacks.values() if one.against in evaluation.settings["unseen"]}
+    if not attacks:
         return "Audit"
-    sets = names(f"{one.nonmembers:,} {against}" for against, one in found.items())
-    members = next(iter(found.values())).members
+    sets = names(f"{one.nonmembers:,} {against}" for against, one in attacks.items())
+    members = next(iter(attacks.values())).members
     return f"Audit of {many(members, 'forgotten record')} against {sets} records. Intervals: 95 %."
 
 
@@ -99,10 +104,10 @@ def report_rows(evaluation: Evaluation, shown: Sequence[str] | None) -> tuple[li
     if shown is None:
         judged = evaluation.settings.get("unseen", UNSEEN)
         first = next((s for s in judged if number_name("smia", "auc", s) in evaluation.numbers), judged[0])
-        wanted = [
+        main = [
             name.replace("test_acc", f"{first}_acc") if name == "test_acc" else _against(name, first) for name in SHORT
         ]
-        shown = [name for name in (*wanted, *evaluation.metrics) if name in evaluation.numbers]
+        shown = [name for name in (*main, *evaluation.metrics) if name in evaluation.numbers]
     parts = evaluation.judgement.parts if evaluation.judgement else ()
     limits = {part.name: part.limit for part in parts if part.limit is not None}  # those that decide the verdict
     apart = outside_alone(evaluation)
@@ -196,8 +201,8 @@ def _tests_title(evaluation: Evaluation) -> str:
 
 def audit_text(evaluation: Evaluation, title: str, *, everything: bool = False) -> str:
     """Return the long report of the command line: the short one with more numbers, their meaning, exposed examples."""
-    wanted = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
-    shown = [n for n in (evaluation.numbers if everything else dict.fromkeys(wanted)) if n in evaluation.numbers]
+    main = (*(MAIN if evaluation.retrain else ALONE), *evaluation.metrics)
+    shown = [n for n in (evaluation.numbers if everything else dict.fromkeys(main)) if n in evaluation.numbers]
     records = [describe(name, evaluation) for name in shown]
     exposed = (
         f"{one.name or one.index} (label {one.label}): looks more like a member than {fixed(one.after, 1)} % of "
@@ -258,9 +263,9 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
     >>> describe("rmia_auc").label
     'RMIA AUC'
     """
-    for known in (METRICS, *(evaluation.metrics for evaluation in evaluations)):
-        if name in known:
-            return known[name]
+    for records in (METRICS, *(evaluation.metrics for evaluation in evaluations)):
+        if name in records:
+            return records[name]
     raise AuditError(unknown("metric", name, {*METRICS, *(n for e in evaluations for n in e.metrics)}))
 
 

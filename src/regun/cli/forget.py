@@ -295,7 +295,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
         "already": list(matched.already),
         "unknown": list(matched.unknown),
         "never_trained_on": {name: list(ids) for name, ids in matched.unseen.items()},
-        "copies": list(plan.copies),
+        "copies": list(plan.copies["new"]),
     }
 
 
@@ -311,7 +311,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
         "plan": plan,
         "folder": str(folder),
         "model": str(folder / "model.safetensors"),
-        "weights": done.receipt["model"]["after"],
+        "weights": done.receipt["ledger"]["after"],
         "acceptance": acceptance,
         "warnings": done.receipt["method"]["attempts"][-1]["warnings"],
         "influence": audit["influence"],
@@ -347,7 +347,7 @@ def _print(done: "DeletionResult", args: argparse.Namespace) -> None:
 
 def _next_step(done: "DeletionResult", receipt: dict[str, Any]) -> str:
     """Return what to do about a model that was not accepted."""
-    last, copies = receipt["method"]["attempts"][-1], done.plan.all_copies
+    last, copies = receipt["method"]["attempts"][-1], done.plan.copies["all"]
     accept = "" if done.status == "rejected" else f"; {ACCEPT}"
     if copies and last["from_scratch"]:
         return f"add the ids of the copies (see the warning) to the request, or remove them from train{accept}"

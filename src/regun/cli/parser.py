@@ -19,6 +19,7 @@ from regun.cli.arguments import (
 )
 from regun.cli.current import add_current
 from regun.cli.forget import add_forget
+from regun.cli.new import add_new
 from regun.cli.prepare import add_prepare
 from regun.cli.verify import add_verify
 
@@ -48,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"regun {version('regun')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        *(add_demo, add_train, add_unlearn, add_tune, add_audit),
+        *(add_demo, add_new, add_train, add_unlearn, add_tune, add_audit),
         *(add_prepare, add_forget, add_current, add_verify, add_study, add_tradeoff, add_store, add_lists),
     ):
         add(commands)

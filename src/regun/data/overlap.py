@@ -22,7 +22,7 @@ from regun.data.plain import AugmentedExamples
 from regun.data.sources import Source, loaded_dataset
 from regun.data.tensors import TensorExamples
 from regun.data.views import Selected
-from regun.errors import DataError, unknown
+from regun.errors import DataError, see, unknown
 from regun.types import Indices
 
 TRAINED = ("forget", "retain", "train")
@@ -182,5 +182,5 @@ def _check_shared(one: str, other: str, shared: Sequence[Any] | npt.NDArray[Any]
         reason = "A method may train on heldout, so they cannot test it"
     raise DataError(
         f"{one} and {other} share {len(shared)} examples (by {how}; the first is {shared[0]}). {reason}. "
-        f"Remove them from {other}.{hint}"
+        f"Remove them from {other}.{hint} {see('Sets that overlap')}"
     )

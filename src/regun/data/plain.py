@@ -9,7 +9,7 @@ import torch
 from torch import Generator
 
 from regun.data.examples import Batch, Examples, named
-from regun.errors import DataError
+from regun.errors import DataError, see
 from regun.rng import generator
 from regun.types import Device, Indices
 
@@ -83,5 +83,6 @@ def check_no_augmentation(sets: Mapping[str, Examples], way_out: str = "Give the
             if values.shape != second[part].shape or not torch.equal(values, second[part]):
                 raise DataError(
                     f"{name} returns different inputs each time the same example is fetched (input {part!r}): it "
-                    f"augments at random, and an audit needs plain inputs. {way_out} with the transforms of test time."
+                    f"augments at random, and an audit needs plain inputs. {way_out} with the transforms of test time. "
+                    f"{see('Random augmentation in the audit')}"
                 )

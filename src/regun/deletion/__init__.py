@@ -2,7 +2,7 @@
 
 Start reading in `forget.py`: plan -> run the method -> assess -> receipt -> commit. `serving.py` finds and loads the
 current model. `verify.py` checks files, chain and signature; `reaudit.py` repeats the audit of a receipt.
-docs/deletion.md documents the files.
+docs/receipts.md documents the files.
 """
 
 from regun.deletion.forecast import Forecast, make_forecast

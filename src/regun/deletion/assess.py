@@ -15,14 +15,12 @@ from regun.deletion.change import Change, measure_change
 from regun.deletion.options import Callbacks
 from regun.deletion.out_models import RETRAINED, OutModels, table_out_models, train_out_models
 from regun.deletion.plan import Plan
-from regun.deletion.rule import ALL, UTILITY, Facts, Finding, verdict
+from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding, verdict
 from regun.errors import NotFiniteError
 from regun.predict import predict
 from regun.render.numbers import many
 from regun.unlearning import Outcome
 
-NEW = "new"
-"""The scope of this request's records; in the first request it equals ALL."""
 FROM_SCRATCH = "retrained from scratch without these records"
 DRY_RECORDS, DRY_RETRAINED = 8, 4
 """Records of a set, resamples and retrained models in a dry assessment: enough for every number there is."""
@@ -66,9 +64,12 @@ class Assessor:
     audit_original: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     """The audit of the models that still knew the records, by scope."""
     out_models: OutModels = field(default_factory=OutModels)
+    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Retained copies of forgotten records, by scope."""
 
     @property
     def scopes(self) -> tuple[str, ...]:
+        """All forgotten records and, from the second request on, those of this request."""
         return (ALL,) if np.array_equal(self.plan.new, self.plan.forget) else (ALL, NEW)
 
     def assess(self, spec: str, outcome: Outcome, unseen: Sequence[str], current: nn.Module) -> Attempt:
@@ -191,22 +192,24 @@ class Assessor:
 
     def _by_construction(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """Pass what a model retrained from scratch has forgotten by construction, unless it was trained on copies."""
-        copies = {ALL: self.plan.all_copies, NEW: self.plan.copies}
 
         def judged(finding: Finding) -> Finding:
-            stay = copies.get(finding.scope, ())
-            how = f"{FROM_SCRATCH}, but on {many(len(stay), 'identical one')} under other ids"
-            how = how if stay else f"by construction: {FROM_SCRATCH}"
+            copies = self.copies.get(finding.scope, 0)
+            how = f"{FROM_SCRATCH}, but on {many(copies, 'identical one')} under other ids"
+            how = how if copies else f"by construction: {FROM_SCRATCH}"
             why = how if finding.result == "inconclusive" else f"{finding.why.rstrip('.')} ({how})"
-            return replace(finding, result=finding.result if stay else "passed", why=why)
+            return replace(finding, result=finding.result if copies else "passed", why=why)
 
         return tuple(finding if finding.scope == UTILITY else judged(finding) for finding in findings)
 
 
-def make_assessor(plan: Plan, current: nn.Module, totals: Mapping[str, float] | None = None) -> Assessor:
+def make_assessor(
+    plan: Plan, current: nn.Module, copies: Mapping[str, int], totals: Mapping[str, float] | None = None
+) -> Assessor:
     """Return the assessor of a request that starts from `current`, with the project's retrained models.
 
-    For a re-audit, `totals` is the accuracy that the receipt says was lost since the very first model, if any.
+    `copies` counts retained copies of forgotten records by scope. For a re-audit, `totals` is the accuracy that the
+    receipt says was lost since the very first model, if any.
     """
     plain, opened = Assessor(plan), plan.opened
     forgotten = frozenset([opened.ids["train"][int(row)] for row in plan.forget])
@@ -217,7 +220,8 @@ def make_assessor(plan: Plan, current: nn.Module, totals: Mapping[str, float] | 
     if opened.weights == plan.base and totals != {}:  # otherwise the very first model is, or was, not at hand
         same = state_digest(current.state_dict()) == plan.base
         first = before if same else plain.predict(opened.project.model)
-    return Assessor(plan, before, first, retrained, totals or {} if first is None else {}).with_audits()
+    totals = totals or {} if first is None else {}
+    return Assessor(plan, before, first, retrained, totals, copies=copies).with_audits()
 
 
 def dry_assessor(plan: Plan) -> Assessor:

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,10 @@ from regun.artifacts import Contents, Store, state_digest, versions
 from regun.auditing import UNSEEN
 from regun.data.views import Selected
 from regun.deletion.options import Callbacks, ConfiguredMethod
-from regun.deletion.plan import Plan, few
+from regun.deletion.plan import Plan, describe_copies
+from regun.deletion.rule import ALL
 from regun.hashing import digest
 from regun.prepared import Prepared
-from regun.render.numbers import many
 from regun.rng import derive, isolated
 from regun.settings import to_json
 from regun.training.job import Cost
@@ -29,10 +29,12 @@ NO_METHOD = "none"
 
 def run_method(method: ConfiguredMethod, current: nn.Module, plan: Plan, store: Store, callbacks: Callbacks) -> Outcome:
     """Run a method on a copy of the current model, or load what a killed run has stored."""
+    table = plan.table.prepared if plan.table is not None and method.needs.uses_out_of_fold else None
+    seed = derive(plan.base, plan.request, plan.number, plan.options.seed)
 
     def run(_: object) -> Contents:
         callbacks.on_stage(f"{method.spec.text} on the current model")
-        outcome = _unlearn(method, current, plan, callbacks)
+        outcome = _unlearn(method, current, plan, table, seed, callbacks)
         info = {
             "method": outcome.method,
             "config": outcome.config,
@@ -44,7 +46,7 @@ def run_method(method: ConfiguredMethod, current: nn.Module, plan: Plan, store: 
         }
         return Contents({"weights": outcome.model.state_dict()}, info)
 
-    inputs = {"attempt": _digest(method, current, plan)}
+    inputs = {"attempt": _digest(method, current, plan, table, seed)}
     if store.has("model", store.key("model", inputs)):
         callbacks.on_stage(f"{method.spec.text} was run before, by a request that was killed")
     stored = store.make("model", inputs, run)
@@ -55,21 +57,19 @@ def run_method(method: ConfiguredMethod, current: nn.Module, plan: Plan, store: 
     return Outcome(model=model, epochs=[], **info)
 
 
-def unchanged(current: nn.Module) -> Outcome:
-    """Return the outcome for records the model never trained on: there is nothing to unlearn."""
-    return Outcome(current, NO_METHOD, {}, Cost(), [], None, {})
-
-
 def unseen_sets(method: ConfiguredMethod, sets: Container[str]) -> list[str]:
     """Return the unseen sets to judge a method by: not the held-out one if it uses it, unless there is no other."""
     unseen = [name for name in UNSEEN if name in sets]
     return [name for name in unseen if name != "heldout" or not method.needs.uses_heldout] or unseen
 
 
-def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks: Callbacks) -> Outcome:
-    sets, project, table = plan.sets(), plan.opened.project, _table(method, plan)
+def _unlearn(
+    method: ConfiguredMethod, current: nn.Module, plan: Plan, table: Prepared | None, seed: int, callbacks: Callbacks
+) -> Outcome:
+    sets, opened, ids = plan.sets(), plan.opened, None
     if table is not None:  # it no longer has the records of earlier requests, which are forgotten already
-        sets["forget"] = Selected(plan.opened.sets["train"], plan.new)
+        sets["forget"] = Selected(opened.sets["train"], plan.new)
+        ids = {"forget": [opened.ids["train"][int(row)] for row in plan.new]}
     outcome = unlearn(
         current,
         forget=sets["forget"],
@@ -78,56 +78,43 @@ def _unlearn(method: ConfiguredMethod, current: nn.Module, plan: Plan, callbacks
         val=sets.get("val"),
         method=method.spec.name if method.preset is None else f"{method.spec.name}@{method.preset}",
         settings=method.spec.settings,
-        seed=_seed(plan),
-        rebuild=project.rebuild,
-        recipe=project.recipe,
+        seed=seed,
+        rebuild=opened.project.rebuild,
+        recipe=opened.project.recipe,
         prepared=table,
         inputs=InputOptions(
-            device=plan.opened.device,
-            num_classes=plan.opened.sets["train"].num_classes,
+            device=opened.device,
+            num_classes=opened.sets["train"].num_classes,
             check_content=False,  # the plan has compared what has to be
-            ids={"forget": [plan.opened.ids["train"][int(row)] for row in plan.new]} if table is not None else None,
+            ids=ids,
         ),
         run=RunOptions(on_epoch=lambda epoch, _: callbacks.on_epoch(epoch)),
     )
-    return replace(outcome, warnings=(*_warnings(plan), *outcome.warnings))
-
-
-def _table(method: ConfiguredMethod, plan: Plan) -> Prepared | None:
-    """Return the prepared table if there is one and the method can use it."""
-    return plan.table.prepared if plan.table is not None and method.needs.uses_out_of_fold else None
-
-
-def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield what looks wrong in the request's data; ids as they are written."""
-    yield from plan.remarks
-    if plan.all_copies:
-        yield (
-            f"train holds {many(len(plan.all_copies), 'copy', 'copies')} of forgotten records under other ids (the "
-            f"first: {few(plan.options.pseudonyms.of(plan.all_copies))}), and the model goes on learning from them. "
-            "Make a request for these ids too, or remove them from train."
+    copies = plan.options.pseudonyms.of(plan.copies[ALL])
+    warnings = [*plan.remarks, *outcome.warnings]
+    if copies:
+        warnings.insert(
+            len(plan.remarks),
+            f"{describe_copies(copies)}, and the model goes on learning from them. Make a request for these ids too, "
+            "or remove them from train.",
         )
+    return replace(outcome, warnings=tuple(warnings))
 
 
-def _seed(plan: Plan) -> int:
-    return derive(plan.base, plan.request, plan.number, plan.options.seed)
-
-
-def _digest(method: ConfiguredMethod, current: nn.Module, plan: Plan) -> str:
+def _digest(method: ConfiguredMethod, current: nn.Module, plan: Plan, table: Prepared | None, seed: int) -> str:
     """Return one digest of all that decides a run; a digest, since the data's own digests must not be stored."""
     opened, project = plan.opened, plan.opened.project
     fresh = ""
     if project.rebuild is not None:
         with isolated(0):
             fresh = state_digest(project.rebuild(0).state_dict())
-    sets = {name: some.digest for name, some in plan.sets().items()}
     kind = f"{type(current).__module__}.{type(current).__qualname__}"
+    sets = {name: examples.digest for name, examples in plan.sets().items()}
     start = [kind, state_digest(current.state_dict()), fresh, sets, opened.sets["train"].num_classes]
-    recipe = None if project.recipe is None else to_json(project.recipe)
-    table = _table(method, plan)
     start += [table.digest] if table is not None else []
-    run = [method.spec.text, method.preset, method.method.describe(method.config), recipe, _seed(plan)]
-    return digest([start, run, list(plan.remarks), plan.all_copies, str(opened.device), versions()])
+    recipe = None if project.recipe is None else to_json(project.recipe)
+    run = [method.spec.text, method.preset, method.method.describe(method.config), recipe, seed]
+    return digest([start, run, list(plan.remarks), plan.copies[ALL], str(opened.device), versions()])
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,6 @@ import re
 import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -32,31 +31,17 @@ FILES = (MODEL, RECEIPT, PAGE, REQUEST, RISKS, OUT_MODELS, PREPARED)
 _NAMES = re.compile("|".join(map(re.escape, (*FILES, SIGNATURE))))
 
 
-@dataclass(frozen=True)
 class Folder:
     """Paths below `root`; names come from request numbers only, never from a user's text."""
 
-    root: Path
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root).resolve()
+        self.ledger, self.current = self.root / LEDGER, self.root / CURRENT
+        self.requests, self.unfinished = self.root / "requests", self.root / ".regun-new"
+        self.work, self.lock = self.root / ".regun-work", self.root / ".regun-lock"
 
-    @property
-    def ledger(self) -> Path:
-        return self.root / LEDGER
-
-    @property
-    def requests(self) -> Path:
-        return self.root / "requests"
-
-    @property
-    def unfinished(self) -> Path:
-        return self.root / ".regun-new"
-
-    @property
-    def current(self) -> Path:
-        return self.root / CURRENT
-
-    @property
-    def work(self) -> Path:
-        return self.root / ".regun-work"
+    def read_ledger(self) -> Ledger:
+        return read_ledger(self.ledger)
 
     def request(self, number: int) -> Path:
         return self.requests / f"{number:04d}"
@@ -92,11 +77,6 @@ class Folder:
             raise RegunError(f"{self.current} is not the model of an accepted request; move it away.")
         return served[0]
 
-    def remove_old_tables(self, ledger: Ledger) -> None:
-        """Remove every prepared table but the newest: older ones hold records that were forgotten since."""
-        for line in old_tables(ledger):
-            (self.request(line.number) / PREPARED).unlink(missing_ok=True)
-
     def unlisted(self, ledger: Ledger) -> list[Path]:
         """Return the folders of requests that have no line in the ledger."""
         listed = {self.request(line.number).name for line in ledger.lines}
@@ -112,20 +92,34 @@ def old_tables(ledger: Ledger) -> list[LedgerLine]:
     return [line for line in ledger.lines if PREPARED in line.files][:-1]
 
 
+def _remove_old_tables(folder: Folder, ledger: Ledger) -> None:
+    """Remove every prepared table but the newest: older ones hold records that were forgotten since."""
+    for line in old_tables(ledger):
+        (folder.request(line.number) / PREPARED).unlink(missing_ok=True)
+
+
+def open_history(out: Path | str) -> tuple[Folder, Ledger]:
+    """Return a folder and its ledger; raise unless the ledger is intact and has requests."""
+    folder = Folder(out)
+    ledger = folder.read_ledger()
+    check_intact(ledger, folder.ledger)
+    if not ledger.lines:
+        raise RegunError(f"{out} has no {LEDGER} with requests; name the folder that regun forget wrote.")
+    return folder, ledger
+
+
 def check_folder(folder: Folder, ledger: Ledger) -> None:
     """Raise where a request cannot be added: a file or link in the way, other content, a damaged or a cut ledger."""
     root = folder.root
     if root.exists() and not root.is_dir():
         raise RegunError(f"{root} is a file; ledger and receipts go to a folder: name another out=.")
-    paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, root / ".regun-lock")
+    paths = (folder.ledger, folder.requests, folder.unfinished, folder.work, folder.lock)
     for path in paths:  # current.safetensors is a link, and is never written through
         if path.is_symlink():
             raise RegunError(f"{path} is a symbolic link; regun writes into real files and folders only. Remove it.")
     check_intact(ledger, folder.ledger)
-    foreign = (
-        [path for path in root.glob("*") if path not in (*paths, folder.current)] if not folder.ledger.exists() else []
-    )
-    if foreign:
+    foreign = [path for path in root.glob("*") if path not in (*paths, folder.current)]
+    if foreign and not folder.ledger.exists():
         raise RegunError(f"{root} holds {min(foreign).name!r} and no {LEDGER}; name a new folder, or an empty one.")
     unlisted = folder.unlisted(ledger)
     if unlisted:
@@ -137,28 +131,28 @@ def check_folder(folder: Folder, ledger: Ledger) -> None:
 
 
 @contextmanager
-def opened(root: Path) -> Generator[tuple[Folder, Ledger, list[str]]]:
+def opened(root: Path | str) -> Generator[tuple[Folder, Ledger, list[str]]]:
     """Lock the folder, recover what a killed run left, and yield folder, ledger and notes on what was recovered."""
-    folder = Folder(root.resolve())
-    check_folder(folder, read_ledger(folder.ledger))
+    folder = Folder(root)
+    check_folder(folder, folder.read_ledger())
     with writing(folder.root):
         folder.requests.mkdir(parents=True, exist_ok=True)
         try:
-            lock = FileLock(folder.root / ".regun-lock").acquire(timeout=0)
+            lock = FileLock(folder.lock).acquire(timeout=0)
         except Timeout:
             raise RegunError(f"another regun forget is at work in {root}; wait until it has ended.") from None
     with lock:
         with writing(folder.root):
             notes = list(_recover(folder))
-            ledger = read_ledger(folder.ledger)
-            folder.remove_old_tables(ledger)
+            ledger = folder.read_ledger()
+            _remove_old_tables(folder, ledger)
         check_folder(folder, ledger)
         yield folder, ledger, notes
 
 
 def _recover(folder: Folder) -> Generator[str]:
     """Finish or remove what a killed run left."""
-    ledger = read_ledger(folder.ledger)
+    ledger = folder.read_ledger()
     check_intact(ledger, folder.ledger)
     if ledger.torn:
         write_end(folder.ledger, b"", at=folder.ledger.stat().st_size - len(ledger.torn))
@@ -180,10 +174,10 @@ def _recover(folder: Folder) -> Generator[str]:
         yield f"{CURRENT} is the model of request {ledger.current.number} now"
 
 
-def repair(root: Path) -> list[str]:
+def repair(root: Path | str) -> list[str]:
     """Recover what a killed run left in a folder, if anything; return notes on what was recovered."""
-    folder = Folder(root.resolve())
-    ledger = read_ledger(folder.ledger)
+    folder = Folder(root)
+    ledger = folder.read_ledger()
     whole = not ledger.torn and ledger.ended and not folder.unfinished.exists()
     if not ledger.lines or (whole and folder.served(ledger) == ledger.current):
         return []
@@ -218,7 +212,7 @@ def commit(folder: Folder, line: LedgerLine, files: Mapping[str, bytes]) -> Path
         sync_folder(place.parent)
         if line.accepted:
             _switch_current(folder, line)
-        folder.remove_old_tables(read_ledger(folder.ledger))
+        _remove_old_tables(folder, folder.read_ledger())
     shutil.rmtree(folder.work, ignore_errors=True)
     return place
 

@@ -16,7 +16,6 @@ from regun.auditing.roc import Contrast
 from regun.deletion.attempt import unseen_sets
 from regun.deletion.folder import Folder
 from regun.deletion.forget import model_after
-from regun.deletion.ledger import read_ledger
 from regun.deletion.options import ConfiguredMethod
 from regun.deletion.plan import Plan
 from regun.methods import auto
@@ -84,8 +83,8 @@ def make_forecast(plan: Plan, out: Path) -> Forecast | None:
     """Return the forecast of a plan for the folder `out`; None if the model stays as it is."""
     if not len(plan.new):
         return None
-    folder = Folder(out.resolve())
-    current = model_after(plan.opened.project, folder, read_ledger(folder.ledger).current)
+    folder = Folder(out)
+    current = model_after(plan.opened.project, folder, folder.read_ledger().current)
     runs = tuple(_run(plan, method) for method in plan.methods)
     judged_by_training = plan.trains_out_models and not runs[0].from_scratch
     recipe = plan.opened.project.out_recipe(len(plan.retain))

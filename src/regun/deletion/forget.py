@@ -15,9 +15,9 @@ from torch import nn
 from regun.artifacts import Store, state_digest
 from regun.data.views import Selected
 from regun.deletion.assess import Assessor, Attempt, dry_assessor, make_assessor
-from regun.deletion.attempt import NO_METHOD, run_method, unchanged, unseen_sets
+from regun.deletion.attempt import NO_METHOD, run_method, unseen_sets
 from regun.deletion.folder import MODEL, PREPARED, Folder, check_folder, commit, opened, repair
-from regun.deletion.ledger import ACCEPTED, ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, read_ledger
+from regun.deletion.ledger import ACCEPTED, ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine
 from regun.deletion.options import Callbacks, Options, configure_method
 from regun.deletion.plan import Plan, few, make_plan
 from regun.deletion.project import USER_CODE, Project, no_exit, open_project
@@ -30,8 +30,8 @@ from regun.inputs import check_trainable
 from regun.predict import predict
 from regun.prepared import Prepared
 from regun.rng import isolated
-from regun.training.job import Epoch
-from regun.unlearning import WITHOUT_HELDOUT
+from regun.training.job import Cost, Epoch
+from regun.unlearning import WITHOUT_HELDOUT, Outcome
 
 CHECKED = 8
 """Records that the current model predicts before any work."""
@@ -49,7 +49,7 @@ class DeletionResult:
     @property
     def status(self) -> str:
         """`accepted`, `accepted inconclusive`, `rejected` or `inconclusive`."""
-        return ACCEPTED if self.receipt is None else self.receipt["acceptance"]["status"]
+        return ACCEPTED if self.receipt is None else self.receipt["ledger"]["status"]
 
     @property
     def accepted(self) -> bool:
@@ -59,7 +59,7 @@ class DeletionResult:
 
 def history(out: Path | str) -> Sequence[LedgerLine]:
     """Return every request of a folder, in order."""
-    return read_ledger(Folder(Path(out).resolve()).ledger).lines
+    return Folder(out).read_ledger().lines
 
 
 @no_exit(USER_CODE)
@@ -74,9 +74,17 @@ def forget(
     on_stage: Callable[[str], None] = lambda stage: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> DeletionResult:
-    """Execute a request and write its files and ledger line to `out`.
+    """Execute a request: unlearn, audit, decide, and write model, receipt and ledger line to the folder `out`.
 
-    `on_note` gets what nobody should miss, `on_stage` what is being done, `on_epoch` how far it has come.
+    Args:
+        project: the trained model and its data.
+        request: the records to forget.
+        out: the folder of requests; a new or empty one for the first request.
+        options: method, acceptance rule, fallback, pseudonyms and signature of this request.
+        on_plan: called with the plan before any work.
+        on_note: called with messages for the operator, such as a fallback that is tried.
+        on_stage: called with the name of each stage.
+        on_epoch: called after each epoch.
 
     >>> request = regun.DeletionRequest.of(["b-12"])                     # doctest: +SKIP
     >>> regun.forget(project, request, "deletions").status               # doctest: +SKIP
@@ -127,8 +135,9 @@ def _update_project_file(project: Project, newest: Prepared, on_note: Callable[[
 def _attempts(plan: Plan, current: nn.Module, folder: Folder, callbacks: Callbacks) -> tuple[Assessor, list[Attempt]]:
     """Try every method until a model is accepted; return what they were assessed with, and all attempts."""
     if not len(plan.new):  # the model never trained on these: the ledger line alone keeps them out of every set
-        return Assessor(plan), [Attempt(NO_METHOD, unchanged(current))]
-    assessor, attempts, store = make_assessor(plan, current), list[Attempt](), Store(folder.work)
+        return Assessor(plan), [Attempt(NO_METHOD, Outcome(current, NO_METHOD, {}, Cost(), [], None, {}))]
+    copies = {scope: len(ids) for scope, ids in plan.copies.items()}
+    assessor, attempts, store = make_assessor(plan, current, copies), list[Attempt](), Store(folder.work)
     assessor.check_rule()
     for method in plan.methods:
         if attempts:
@@ -163,11 +172,11 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
 @no_exit(USER_CODE)
 def prepare(project: Project, request: DeletionRequest, out: Path | str, options: Options | None = None) -> Plan:
     """Check everything that can be checked without work, and return the plan; writes nothing."""
-    options, folder = options or Options(), Folder(Path(out).resolve())
+    options, folder = options or Options(), Folder(out)
     specs = (project.method if options.method is None else options.method, options.fallback)
     methods = tuple(configure_method(spec, project) for spec in specs if spec is not None)
     public_key_of(options.sign)  # raises for a key that cannot sign
-    ledger = read_ledger(folder.ledger)
+    ledger = folder.read_ledger()
     check_folder(folder, ledger)
     opened_project = open_project(project, check_content=options.check_content)
     plan = make_plan(opened_project, methods, request, folder, ledger, options)

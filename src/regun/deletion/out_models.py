@@ -51,7 +51,7 @@ def train_out_models(plan: Plan, store: Store, callbacks: Callbacks) -> OutModel
     if opened.why_no_fresh_model:
         return OutModels(why=f"no out-of-sample model can be trained: {opened.why_no_fresh_model}")
     recipe, cost, predictions = project.out_recipe(len(plan.retain)), Cost(), list[SplitPredictions]()
-    sets = {name: (some, np.arange(len(some.labels))) for name, some in plan.sets().items() if name != "retain"}
+    sets = {part: (data, np.arange(len(data.labels))) for part, data in plan.sets().items() if part != "retain"}
     watch = TrainingCallbacks(on_epoch=lambda epoch, _: callbacks.on_epoch(epoch))
     for number in range(plan.out_models):
         which = f"out-of-sample model {number + 1} of {plan.out_models}"
@@ -79,15 +79,15 @@ def table_out_models(plan: Plan) -> OutModels | None:
     table, classes = plan.table, plan.opened.sets["train"].num_classes
     if table is None:
         return None
-    sets, rows = plan.sets(), {"forget": ("train", plan.forget)}
-    rows |= {name: (name, some) for name, some in plan.remaining.items() if len(some)}
     models: list[dict[str, Predictions]] = [{} for _ in table.prepared.log_probs]
-    for name, (source, some) in rows.items():
-        values = table.true_log_probs(source, some)
+    for part, examples in plan.sets().items():
+        if part == "retain":
+            continue
+        values = table.true_log_probs(*plan.parts[part])
         if values is None:
             return None
         for model, log_probs in zip(models, values, strict=True):
-            model[name] = predictions_from_true_log_prob(log_probs, sets[name].labels, classes)
+            model[part] = predictions_from_true_log_prob(log_probs, examples.labels, classes)
     about = table.prepared.about
     return OutModels(TABLE, tuple(models), about["recipe"] or {}, Cost(**about["cost"]), why="")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from regun.deletion.options import ConfiguredMethod, Options
 from regun.deletion.project import OpenedProject
 from regun.deletion.pseudonyms import Pseudonyms
 from regun.deletion.request import DeletionRequest, RequestedRecord
-from regun.deletion.rule import Rule, default_rule, read_rule
+from regun.deletion.rule import ALL, NEW, Rule, default_rule, read_rule
 from regun.deletion.table import CurrentTable, current_table
 from regun.errors import DataError, RegunError, StoreError
 from regun.hashing import digest
@@ -69,18 +70,14 @@ class Plan:
     """Rows of the unseen sets that are not forgotten."""
     gone: int
     """Ids forgotten earlier whose examples are no longer in the data."""
-    copies: tuple[str, ...] = ()
-    """Retained ids whose examples equal newly forgotten ones in content, where that was searched."""
-    all_copies: tuple[str, ...] = ()
-    """The same for all forgotten ones."""
-    remarks: tuple[str, ...] = ()
-    """What looks odd in the sets without being an error."""
-    matched: MatchedRecords = MatchedRecords()
     methods: tuple[ConfiguredMethod, ...] = ()
     """Tried one after the other until a model is accepted."""
+    matched: MatchedRecords = MatchedRecords()
     rule: Rule = NO_RULE
     table: CurrentTable | None = None
     """The prepared table, if there is one."""
+    remarks: tuple[str, ...] = ()
+    """What looks odd in the sets without being an error."""
 
     @property
     def empty(self) -> bool:
@@ -91,6 +88,19 @@ class Plan:
     def searches_copies(self) -> bool:
         """True if copies are searched: for data in memory, where that is cheap, and where requested."""
         return self.options.check_content or in_memory(self.opened.sets["train"])
+
+    @cached_property
+    def copies(self) -> Mapping[str, tuple[str, ...]]:
+        """Retained ids whose examples equal forgotten ones (`all`, `new`) in content; empty if that is not searched."""
+        if not self.searches_copies or not (len(self.new) or (len(self.forget) and self.options.check_content)):
+            return {ALL: (), NEW: ()}
+        train, ids = self.opened.sets["train"], self.opened.ids["train"]
+        forgotten, retained = (content_hashes(Selected(train, rows)) for rows in (self.forget, self.retain))
+        scopes = {ALL: forgotten, NEW: forgotten[np.isin(self.forget, self.new)]}
+        return {
+            scope: tuple(ids[int(row)] for row in self.retain[np.isin(retained, hashes)])
+            for scope, hashes in scopes.items()
+        }
 
     @property
     def out_models(self) -> int:
@@ -129,29 +139,33 @@ class Plan:
     def in_the_clear(self) -> list[str]:
         """What of the request is written as it is although a salt hides its ids."""
         records = self.matched.records
-        kinds = {"reasons": (one.reason for one in records), "dates": (one.received or one.due for one in records)}
+        kinds = {"reasons": (r.reason for r in records), "dates": (r.received or r.due for r in records)}
         return [name for name, texts in kinds.items() if self.options.pseudonyms.salt is not None and any(texts)]
 
     @property
     def notes(self) -> list[str]:
         """What the operator should know before the work."""
         notes: list[str] = []
-        if self.copies:
+        copies = self.copies[NEW]
+        if copies:
             notes.append(
-                f"train holds {many(len(self.copies), 'copy', 'copies')} of these records under other ids (the first: "
-                f"{few(self.copies)}), and the model goes on learning from them; add these ids to the request, or "
+                f"train holds {many(len(copies), 'copy', 'copies')} of these records under other ids (the first: "
+                f"{few(copies)}), and the model goes on learning from them; add these ids to the request, or "
                 "remove them from train"
             )
         if self.in_the_clear:
             notes.append(f"the salt hides ids and requesters; {names(self.in_the_clear)} are written in the clear")
         return notes
 
+    @property
+    def parts(self) -> dict[str, tuple[str, Indices]]:
+        """The sets of unlearning and audit (retain, forget, heldout, val, test): a set of the project and its rows."""
+        unseen = {name: (name, rows) for name, rows in self.remaining.items()}
+        return {"retain": ("train", self.retain), "forget": ("train", self.forget), **unseen}
+
     def sets(self) -> dict[str, Examples]:
-        """Return the sets of unlearning and audit."""
-        train = self.opened.sets["train"]
-        sets: dict[str, Examples] = {"retain": Selected(train, self.retain), "forget": Selected(train, self.forget)}
-        unseen = {name: Selected(self.opened.sets[name], rows) for name, rows in self.remaining.items() if len(rows)}
-        return {**sets, **unseen}
+        """Return the sets of unlearning and audit that have examples."""
+        return {part: Selected(self.opened.sets[of], rows) for part, (of, rows) in self.parts.items() if len(rows)}
 
     def forgotten(self) -> dict[str, Indices]:
         """Return all forgotten rows by set, those of unseen sets included."""
@@ -162,10 +176,10 @@ class Plan:
     def digests(self) -> dict[str, str]:
         """Return the digest of every set as ledger and receipt show it: keyed where there is a salt."""
         sets = self.opened.sets
-        rows = {"retain": ("train", self.retain), "forget": ("train", self.forget)}
-        rows |= {name: (name, some) for name, some in self.remaining.items()}
-        plain = {"train": sets["train"].digest} | {name: Selected(sets[of], r).digest for name, (of, r) in rows.items()}
-        return {name: self.options.pseudonyms.digest(one) for name, one in plain.items()}
+        plain = {part: Selected(sets[of], rows).digest for part, (of, rows) in self.parts.items()}
+        return {
+            part: self.options.pseudonyms.digest(one) for part, one in ({"train": sets["train"].digest} | plain).items()
+        }
 
 
 def make_plan(
@@ -193,7 +207,7 @@ def make_plan(
             "examples now; use the data as they were then, or start a new out= with ids."
         )
     matched = match_records(request, opened.ids, earlier, pseudonyms)
-    unseen = {name: pseudonyms.of(some) for name, some in matched.unseen.items()}
+    unseen = {name: pseudonyms.of(ids) for name, ids in matched.unseen.items()}
     names = tuple(pseudonyms.of(record.id for record in matched.records))
     plan = _assign_rows(opened, options, (len(ledger.lines) + 1, ledger.tip, base), names, unseen, earlier)
     default = default_rule({name: len(rows) for name, rows in plan.remaining.items()})
@@ -201,12 +215,11 @@ def make_plan(
     table = current_table(opened, folder, ledger.lines, pseudonyms)
     if table is not None and not plan.empty:
         table.check(np.sort(np.concatenate([plan.retain, plan.new])), plan.remaining)
-    plan = _with_copies(replace(plan, matched=matched, methods=methods, rule=read_rule(rule), table=table))
-    if plan.all_copies and options.check_content:
+    plan = replace(plan, matched=matched, methods=methods, rule=read_rule(rule), table=table)
+    if plan.copies[ALL] and options.check_content:
         raise DataError(
-            f"train holds {many(len(plan.all_copies), 'copy', 'copies')} of forgotten records under other ids (the "
-            f"first: {few(plan.all_copies)}), so training would learn them again. Add these ids to the request, or "
-            "remove them from train."
+            f"{describe_copies(plan.copies[ALL])}, so training would learn them again. Add these ids to the request, "
+            "or remove them from train."
         )
     return replace(plan, remarks=_overlap_remarks(plan))
 
@@ -217,8 +230,13 @@ def replan(opened: OpenedProject, folder: Folder, lines: Sequence[LedgerLine], o
     check_same_ids(folder, line, options.pseudonyms, opened)
     names, unseen = _read_request(folder, line)
     earlier = forgotten_names(folder, before, options.pseudonyms, opened)
-    place = (line.number, line.previous, line.base)
-    return _with_copies(_assign_rows(opened, options, place, tuple(names), unseen, earlier))
+    return _assign_rows(opened, options, (line.number, line.previous, line.base), tuple(names), unseen, earlier)
+
+
+def describe_copies(ids: Sequence[str]) -> str:
+    """Return that train holds copies of forgotten records under these ids."""
+    copies = many(len(ids), "copy", "copies")
+    return f"train holds {copies} of forgotten records under other ids (the first: {few(ids)})"
 
 
 def few(texts: Sequence[str]) -> str:
@@ -236,7 +254,7 @@ def match_records(
     request: DeletionRequest, ids: Mapping[str, list[str]], earlier: set[str], pseudonyms: Pseudonyms
 ) -> MatchedRecords:
     """Sort the records: new, named before in the same file, forgotten already, unseen by the model, unknown."""
-    trained, elsewhere = set(ids["train"]), {name: set(some) for name, some in ids.items() if name != "train"}
+    trained, elsewhere = set(ids["train"]), {name: set(known) for name, known in ids.items() if name != "train"}
     first: dict[str, RequestedRecord] = {}
     duplicate: list[str] = []
     for record in request.records:
@@ -245,18 +263,17 @@ def match_records(
         else:
             first[record.id] = record
     written = zip(first, pseudonyms.of(first), strict=True) if earlier else ()
-    already = {one for one, name in written if name in earlier}
-    rest = [one for one in first if one not in trained and one not in already]
-    unseen = {name: tuple(one for one in rest if one in some) for name, some in elsewhere.items()}
-    matched = {one for some in unseen.values() for one in some}
-    unknown = tuple(one for one in rest if one not in matched)
+    already = {id for id, name in written if name in earlier}
+    rest = [id for id in first if id not in trained and id not in already]
+    unseen = {name: tuple(id for id in rest if id in known) for name, known in elsewhere.items()}
+    unknown = tuple(id for id in rest if not any(id in known for known in elsewhere.values()))
     left_out = already.union(unknown)
     return MatchedRecords(
-        records=tuple(record for one, record in first.items() if one in trained and one not in already),
+        records=tuple(record for id, record in first.items() if id in trained and id not in already),
         duplicate=tuple(duplicate),
-        already=tuple(one for one in first if one in already),
+        already=tuple(id for id in first if id in already),
         unknown=unknown,
-        unseen={name: some for name, some in unseen.items() if some},
+        unseen={name: ids for name, ids in unseen.items() if ids},
         days=frozenset((record.received, record.due) for record in request.records if record.id not in left_out),
     )
 
@@ -272,49 +289,41 @@ def _assign_rows(
     """Return the plan with the rows behind names: those of this request, of earlier ones, and all others."""
     pseudonyms = options.pseudonyms
     written = {name: pseudonyms.of(ids) for name, ids in opened.ids.items()}
-    before, new = _rows_of(written["train"], earlier), _rows_of(written["train"], set(names))
-    forgotten = earlier.union(names, *unseen.values())
-    remaining = {
-        name: np.flatnonzero(~_rows_of(written[name], forgotten))
-        if name in written
-        else np.arange(len(opened.sets[name].labels))
-        for name in opened.unseen
-    }
-    forget, retain = np.flatnonzero(before | new), np.flatnonzero(~(before | new))
+    new = np.flatnonzero(_is_named(written["train"], set(names)))
+    remaining = remaining_rows(opened, earlier.union(names, *unseen.values()), written)
+    retain = remaining.pop("train")
+    forget = np.setdiff1d(np.arange(len(written["train"])), retain)
     if not len(retain):
         raise DataError("the request names every training example that is left; nothing would remain to retain.")
     gone = len(earlier.difference(*written.values()))
-    request = pseudonyms.digest(digest(sorted([*names, *(one for some in unseen.values() for one in some)])))
-    return Plan(opened, options, *place, request, names, unseen, np.flatnonzero(new), forget, retain, remaining, gone)
+    request = pseudonyms.digest(digest(sorted([*names, *(name for group in unseen.values() for name in group)])))
+    return Plan(opened, options, *place, request, names, unseen, new, forget, retain, remaining, gone)
 
 
-def _rows_of(written: Sequence[str], names: set[str]) -> npt.NDArray[np.bool_]:
-    return np.fromiter((one in names for one in written), dtype=bool, count=len(written))
+def remaining_rows(
+    opened: OpenedProject, forgotten: set[str], written: Mapping[str, Sequence[str]]
+) -> dict[str, Indices]:
+    """Return the rows of every set whose ids, as they are `written`, are not among the forgotten ones."""
+    return {
+        name: np.flatnonzero(~_is_named(written[name], forgotten))
+        if name in written
+        else np.arange(len(opened.sets[name].labels))
+        for name in ("train", *opened.unseen)
+    }
 
 
-def _with_copies(plan: Plan) -> Plan:
-    """Return the plan with the retained records that equal forgotten ones."""
-    train = plan.opened.sets["train"]
-    if not plan.searches_copies or not (len(plan.new) or (len(plan.forget) and plan.options.check_content)):
-        return plan
-    forgotten, retained = (content_hashes(Selected(train, rows)) for rows in (plan.forget, plan.retain))
-    ids = plan.opened.ids["train"]
-    copies, all_copies = (
-        tuple(ids[int(row)] for row in plan.retain[np.isin(retained, hashes)])
-        for hashes in (forgotten[np.isin(plan.forget, plan.new)], forgotten)
-    )
-    return replace(plan, copies=copies, all_copies=all_copies)
+def _is_named(written: Sequence[str], names: set[str]) -> npt.NDArray[np.bool_]:
+    return np.fromiter((name in names for name in written), dtype=bool, count=len(written))
 
 
 def _overlap_remarks(plan: Plan) -> tuple[str, ...]:
     """Raise where unseen records that a method may learn from were trained on; test records only serve the audit."""
     if not len(plan.new) or plan.options.check_content:  # then all of them were compared before
         return ()
-    sets = {name: some for name, some in plan.sets().items() if name != "test"}
-    rows = {"forget": ("train", plan.forget), "retain": ("train", plan.retain)}
-    rows |= {name: (name, some) for name, some in plan.remaining.items() if name in sets}
-    all_ids: Mapping[str, list[str]] = plan.opened.ids if plan.opened.project.ids is not None else {}
-    ids = {name: [all_ids[of][int(row)] for row in some] for name, (of, some) in rows.items() if of in all_ids}
+    sets = {part: examples for part, examples in plan.sets().items() if part != "test"}
+    known: Mapping[str, list[str]] = plan.opened.ids if plan.opened.project.ids is not None else {}
+    rows = {part: (known[of], rows) for part, (of, rows) in plan.parts.items() if part in sets and of in known}
+    ids = {part: [names[int(row)] for row in rows] for part, (names, rows) in rows.items()}
     hint = "give the project ids, and unseen_ids for these sets, which tell them apart."
     return tuple(check_overlap(sets, sets, ids, way_out=hint))
 
@@ -360,7 +369,7 @@ def _read_request(folder: Folder, line: LedgerLine) -> tuple[list[str], dict[str
     content = folder.read(line, REQUEST)
     try:
         stored: dict[str, Any] = read_json(content, REQUEST)
-        unseen = {str(name): [str(one) for one in some] for name, some in stored["unseen"].items()}
-        return [str(one["id"]) for one in stored["records"]], unseen
+        unseen = {str(name): [str(id) for id in ids] for name, ids in stored["unseen"].items()}
+        return [str(record["id"]) for record in stored["records"]], unseen
     except (RegunError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{folder.place(line.number) / REQUEST} is not as regun writes it; restore it.") from None

@@ -1,19 +1,15 @@
 """Prepare the table of a project: out-of-fold predictions of all its records but the forgotten ones."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from torch import nn
 
 from regun.arguments import InputOptions
 from regun.crossfit import prepare, subset_of
 from regun.data.views import Selected
-from regun.deletion.folder import Folder
-from regun.deletion.ledger import check_intact, read_ledger
-from regun.deletion.plan import forgotten_names
+from regun.deletion.folder import open_history
+from regun.deletion.plan import forgotten_names, remaining_rows
 from regun.deletion.project import USER_CODE, Project, no_exit, open_project
 from regun.deletion.pseudonyms import Pseudonyms
 from regun.errors import RegunError
@@ -40,41 +36,36 @@ def prepare_table(
     The project's `train_function` trains the models or, without, regun's loop by its `retrain`. Records are known by
     id where every record has its own; otherwise by content, and all records of one id share a fold.
     """
-    opened = open_project(replace(project, prepared=None))
+    if project.train_function is None and project.recipe is None:
+        raise RegunError(
+            "the project does not say how its model is trained; give it train_function=..., your own training "
+            "(dataset, seed) -> model, or retrain={'epochs': ..., 'lr': ..., 'batch_size': ...}."
+        )
+    opened, pseudonyms = open_project(replace(project, prepared=None)), pseudonyms or Pseudonyms()
     forgotten: set[str] = set()
     if deletions is not None:
-        folder = Folder(deletions.resolve())
-        ledger = read_ledger(folder.ledger)
-        check_intact(ledger, folder.ledger)
-        if not ledger.lines:
-            raise RegunError(f"{deletions} has no ledger with requests; name the folder that regun forget wrote.")
-        forgotten = forgotten_names(folder, ledger.lines, pseudonyms or Pseudonyms(), opened)
-    rows, ids = dict[str, Any](), dict[str, list[str]]()
-    for name, examples in opened.sets.items():
-        known = opened.ids.get(name, [])
-        written = (pseudonyms or Pseudonyms()).of(known)
-        left = [row for row in range(len(examples.labels)) if not known or written[row] not in forgotten]
-        rows[name] = np.array(left, dtype=np.int64)
-        if known and (name != "train" or project.ids is not None):
-            ids[name] = [known[row] for row in left]
-    unique = {name: some for name, some in ids.items() if len(set(some)) == len(some)}
-    train, recipe, rebuild = project.train_function, None, None
-    if train is None:
-        recipe, rebuild = project.recipe, project.rebuild or _fresh_like(project.model)
-        if recipe is None:
-            raise RegunError(
-                "the project does not say how its model is trained; give it train_function=..., your own training "
-                "(dataset, seed) -> model, or retrain={'epochs': ..., 'lr': ..., 'batch_size': ...}."
-            )
-    whole = len(rows["train"]) == len(opened.sets["train"].labels)
-    own = project.train if whole else subset_of(project.train, rows["train"]) if train is not None else None
+        folder, ledger = open_history(deletions)
+        forgotten = forgotten_names(folder, ledger.lines, pseudonyms, opened)
+    rows = remaining_rows(opened, forgotten, {name: pseudonyms.of(texts) for name, texts in opened.ids.items()})
+    named = [name for name in rows if name in opened.ids and (name != "train" or project.ids is not None)]
+    ids = {name: [opened.ids[name][int(row)] for row in rows[name]] for name in named}
+    unique = {name: texts for name, texts in ids.items() if len(set(texts)) == len(texts)}
+    sets = {name: Selected(opened.sets[name], left) for name, left in rows.items() if len(left)}
+    train, train_data = project.train_function, sets["train"]
+    if train is not None:  # it gets the user's own data set, or a part of it
+        whole = len(rows["train"]) == len(opened.sets["train"].labels)
+        train_data = project.train if whole else subset_of(project.train, rows["train"])
+
+    def fresh_model(seed: int) -> nn.Module:
+        return reset(project.model, seed)
+
     return prepare(
         train,
-        own if train is not None and own is not None else Selected(opened.sets["train"], rows["train"]),
-        eval_data=Selected(opened.sets["train"], rows["train"]),
-        **{name: Selected(opened.sets[name], rows[name]) for name in opened.unseen if len(rows[name])},
-        recipe=recipe,
-        rebuild=rebuild,
+        train_data,
+        eval_data=sets.pop("train"),
+        **sets,
+        recipe=project.recipe if train is None else None,
+        rebuild=(project.rebuild or fresh_model) if train is None else None,
         folds=folds,
         repeats=repeats,
         share=share,
@@ -87,12 +78,3 @@ def prepare_table(
         inputs=InputOptions(device=opened.device, num_classes=opened.sets["train"].num_classes),
         progress=progress,
     )
-
-
-def _fresh_like(model: nn.Module) -> Callable[[int], nn.Module]:
-    """Return the function that draws new weights for a model of the same architecture."""
-
-    def rebuild(seed: int) -> nn.Module:
-        return reset(model, seed)
-
-    return rebuild

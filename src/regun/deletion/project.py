@@ -68,10 +68,11 @@ KINDS: dict[str, ArgumentType] = {
 
 @dataclass(frozen=True)
 class Project:
-    """A trained model and its data; every set is a torch Dataset, a DataLoader or a pair of tensors.
+    """A trained model and its data, for deletion requests.
 
-    `train` is all the model was trained on, `ids` one id (text or number) for each of its examples. An id may stand for
-    several examples, which are then forgotten together. Without ids, an example's id is its position.
+    Each set is a torch Dataset, a DataLoader or a pair of tensors. `train` is all data the model was trained on, `ids`
+    has one id (text or number) per example. Examples with the same id are forgotten together. Without `ids`, positions
+    are ids. `heldout`, `val` and `test` are data the model never saw; give at least one of them.
     """
 
     model: nn.Module

@@ -14,14 +14,14 @@ from regun.auditing.influence import Influence
 from regun.deletion.assess import Assessor, Attempt, make_assessor
 from regun.deletion.folder import OUT_MODELS, Folder
 from regun.deletion.forget import model_after
-from regun.deletion.ledger import ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, check_intact, read_ledger
+from regun.deletion.ledger import ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine, check_intact
 from regun.deletion.options import Options
 from regun.deletion.out_models import RETRAINED, OutModels, from_bytes
 from regun.deletion.plan import Plan, replan
 from regun.deletion.project import USER_CODE, Project, no_exit, open_project
 from regun.deletion.pseudonyms import Pseudonyms
 from regun.deletion.receipt import Receipt, read_receipt
-from regun.deletion.rule import read_rule
+from regun.deletion.rule import ALL, NEW, read_rule
 from regun.deletion.verify import Check, locate
 from regun.errors import RegunError
 from regun.training.job import Cost
@@ -39,7 +39,7 @@ def reaudit_receipt(path: Path, project: Project, pseudonyms: Pseudonyms | None 
     prepared table predicted.
     """
     folder, number = locate(path)
-    receipt, ledger = read_receipt(path), read_ledger(folder.ledger)
+    receipt, ledger = read_receipt(path), folder.read_ledger()
     check_intact(ledger, folder.ledger)
     lines = ledger.lines[:number]
     if len(lines) < number:
@@ -68,8 +68,8 @@ def _data(plan: Plan, receipt: Receipt) -> Iterator[Check]:
         yield Check(f"data: {name}", same, "the digest of the receipt" if same else "other examples than the receipt's")
     copies = receipt["data"].get("copies_retained")
     if copies is not None and plan.searches_copies:
-        counts = {"all": len(plan.all_copies), "new": len(plan.copies)}
-        same = counts == {name: copies[name] for name in counts}
+        counts = {scope: len(ids) for scope, ids in plan.copies.items()}
+        same = counts == {scope: copies[scope] for scope in counts}
         yield Check("data: copies", same, f"{counts['all']:,} retained, the receipt says {copies['all']:,}")
 
 
@@ -94,7 +94,14 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
             "audit", None, f"cannot be repeated: it needs the model {missing[:12]}, the project has another one"
         )
         return
-    assessor = _assessor(plan, before, receipt)
+    settings = audit["scopes"]["all"]["after"]["settings"]
+    options = replace(plan.options, bootstrap=int(settings["bootstrap"]), seed=int(settings["seed"]))
+    plan = replace(plan, options=options, rule=read_rule(receipt["acceptance"]["rule"]))
+    totals = {name: value for name, value in audit["drops"].items() if name.endswith("_total")}
+    # copies decide how a model that was retrained from scratch is judged
+    counted: Mapping[str, Any] = receipt["data"].get("copies_retained") or {ALL: 0, NEW: 0}
+    copies = {scope: int(counted[scope]) for scope in (ALL, NEW)}
+    assessor = make_assessor(plan, before, copies, totals)
     try:
         assessor = replace(assessor, out_models=_out_models(assessor, folder, line))
         stated = receipt["method"]["attempts"][-1]
@@ -107,33 +114,18 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     scopes = audit["scopes"]
     if set(scopes) != set(assessor.scopes):
         yield Check("audit", False, f"the receipt has the scopes {', '.join(scopes)}, not {', '.join(assessor.scopes)}")
-    for which, evaluations in {"before": assessor.audit_before, "after": attempt.audit}.items():
+    for when, evaluations in {"before": assessor.audit_before, "after": attempt.audit}.items():
         for scope, evaluation in evaluations.items():
-            yield _compare(f"audit {which}, {scope}", _flat(scopes[scope][which]), _flat(evaluation.to_json()))
+            yield _compare(f"audit {when}, {scope}", _flat(scopes[scope][when]), _flat(evaluation.to_json()))
     yield _compare("audit: accuracy lost", _lists(audit["drops"]), _lists(attempt.drops))
-    for scope, left in assessor.influences(attempt.audit).items():
-        if isinstance(left, Influence):
-            parts = {
-                part.against: part.share.to_json() for part in Influence.from_json(audit["influence"][scope]).parts
-            }
-            yield _compare(f"influence left, {scope}", parts, {p.against: p.share.to_json() for p in left.parts})
+    for scope, influence in assessor.influences(attempt.audit).items():
+        if isinstance(influence, Influence):
+            shares = (
+                {part.against: part.share.to_json() for part in measured.parts}
+                for measured in (Influence.from_json(audit["influence"][scope]), influence)
+            )
+            yield _compare(f"influence left, {scope}", *shares)
     yield _verdict(receipt, attempt)
-
-
-def _assessor(plan: Plan, before: nn.Module, receipt: Receipt) -> Assessor:
-    """Return the assessor with the settings, the rule and the copies of the receipt."""
-    settings = receipt["audit"]["scopes"]["all"]["after"]["settings"]
-    options = replace(plan.options, bootstrap=int(settings["bootstrap"]), seed=int(settings["seed"]))
-    copies = receipt["data"].get("copies_retained") or {"all": 0, "new": 0}
-    plan = replace(  # copies decide how a model that was retrained from scratch is judged
-        plan,
-        options=options,
-        rule=read_rule(receipt["acceptance"]["rule"]),
-        copies=(plan.copies or ("",)) if copies["new"] else (),
-        all_copies=(plan.all_copies or ("",)) if copies["all"] else (),
-    )
-    totals = {name: value for name, value in receipt["audit"]["drops"].items() if name.endswith("_total")}
-    return make_assessor(plan, before, totals)
 
 
 def _missing_model(plan: Plan, line: LedgerLine, before: nn.Module, drops: Mapping[str, Any]) -> str:
@@ -163,15 +155,15 @@ def _unseen(names: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
 
 def _verdict(receipt: Receipt, attempt: Attempt) -> Check:
     """Compare findings, verdict and status."""
-    acceptance, verdict = receipt["acceptance"], attempt.verdict
-    stated = {(one["condition"], one["scope"]): one["result"] for one in acceptance["findings"]}
-    results = {(one.condition, one.scope): one.result for one in attempt.findings}
-    wrong = [f"{one[0]} ({one[1]})" for one, result in results.items() if stated.get(one) != result]
+    acceptance, status, verdict = receipt["acceptance"], receipt["ledger"]["status"], attempt.verdict
+    stated = {(finding["condition"], finding["scope"]): finding["result"] for finding in acceptance["findings"]}
+    results = {(finding.condition, finding.scope): finding.result for finding in attempt.findings}
+    wrong = [f"{key[0]} ({key[1]})" for key, result in results.items() if stated.get(key) != result]
     if wrong or stated.keys() != results.keys():
         return Check("acceptance", False, f"other findings: {', '.join(wrong) or 'other conditions'}")
     statuses = (verdict, ACCEPTED_INCONCLUSIVE if verdict == INCONCLUSIVE else verdict)
-    if acceptance["verdict"] != verdict or acceptance["status"] not in statuses:
-        return Check("acceptance", False, f"the verdict is {verdict}, the receipt says {acceptance['status']}")
+    if acceptance["verdict"] != verdict or status not in statuses:
+        return Check("acceptance", False, f"the verdict is {verdict}, the receipt says {status}")
     return Check("acceptance", True, f"{len(results)} findings and the verdict are reproduced")
 
 
@@ -188,12 +180,12 @@ def _flat(audit: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _compare(name: str, stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Check:
     """Compare numbers; the first that is missing or off is named."""
-    for one in [*(n for n in stated if n not in recomputed), *(n for n in recomputed if n not in stated)]:
-        where = "cannot be recomputed" if one in stated else "is not in the receipt"
-        return Check(name, False, f"{one} {where}; are the retrained models those of then?")
-    for one, values in stated.items():
-        for number, value in zip(values, recomputed[one], strict=True):
-            both = isinstance(number, int | float) and isinstance(value, int | float)
-            if (abs(number - value) > TOLERANCE) if both else (number != value):
-                return Check(name, False, f"{one} is {value} now, the receipt says {number}")
+    for metric in sorted(stated.keys() ^ recomputed.keys()):
+        where = "cannot be recomputed" if metric in stated else "is not in the receipt"
+        return Check(name, False, f"{metric} {where}; are the retrained models those of then?")
+    for metric, values in stated.items():
+        for then, now in zip(values, recomputed[metric], strict=True):
+            both = isinstance(then, int | float) and isinstance(now, int | float)
+            if (abs(then - now) > TOLERANCE) if both else (then != now):
+                return Check(name, False, f"{metric} is {now} now, the receipt says {then}")
     return Check(name, True, f"{len(stated)} numbers are reproduced (within {TOLERANCE:g})")

@@ -34,7 +34,7 @@ from regun.render.tables import csv_text
 from regun.settings import read_json
 from regun.unlearning import Outcome
 
-KIND, FORMAT = "regun deletion receipt", 2
+KIND, FORMAT = "regun deletion receipt", 3
 SHOWN = 20
 """Ids, reasons and requesters that the receipt itself lists; request.json has them all."""
 OUTPUTS, REFERENCES = "outputs only", "outputs and out-of-sample models"
@@ -117,13 +117,11 @@ def _receipt(
     facts: Receipt = {
         "kind": KIND,
         "format": FORMAT,
+        "ledger": line_facts(line),
         "request": _request(plan, line, earlier),
         "model": {
             "class": f"{type(model).__module__}.{type(model).__qualname__}",
             "parameters": sum(p.numel() for p in model.parameters()),
-            "base": line.base,
-            "before": line.before,
-            "after": line.after,
             "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
             "derived": [str(name) for name in plan.opened.project.derived],
         },
@@ -138,14 +136,16 @@ def _receipt(
         "acceptance": {
             "rule": plan.rule.text,
             "verdict": last.verdict,
-            "status": line.status,
             "findings": [asdict(finding) for finding in last.findings],
         },
         "software": {**versions(), "python": platform.python_version(), "system": platform.system()},
-        "ledger": {"number": line.number, "previous": line.previous},
-        "signer": line.signer,
     }
     return {**facts, "letter": letter(facts), "limits": limits(facts)}
+
+
+def line_facts(line: LedgerLine) -> dict[str, Any]:
+    """Return what a receipt and its ledger line have in common: all fields of the line but the digests of files."""
+    return {name: value for name, value in line._asdict().items() if name != "files"}
 
 
 def claim_of(outcome: Outcome) -> str:
@@ -161,16 +161,11 @@ def claim_of(outcome: Outcome) -> str:
 def _request(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
     matched, pseudonyms = plan.matched, plan.options.pseudonyms
     requesters = [record.requester for record in matched.records if record.requester]
-    not_taken = [one.status for one in earlier if one.request == plan.request and not one.accepted]
+    not_accepted = [one.status for one in earlier if one.request == plan.request and not one.accepted]
     return {
-        "number": line.number,
-        "created": line.time,
         "dates": deadline(matched.days, datetime.fromisoformat(line.time).date()),
         "role": plan.role,
-        "digest": line.request,
-        "tried_before": dict(Counter(not_taken)),
-        "ids_are": line.ids,
-        "pseudonyms": line.pseudonyms,
+        "tried_before": dict(Counter(not_accepted)),
         "in_the_clear": plan.in_the_clear,
         "records": len(plan.names),
         "first_ids": list(plan.names[:SHOWN]),
@@ -181,7 +176,7 @@ def _request(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dic
             "already_forgotten": len(matched.already),
             "unknown": len(matched.unknown),
         },
-        "never_trained_on": {name: len(some) for name, some in plan.unseen.items()},
+        "never_trained_on": {name: len(ids) for name, ids in plan.unseen.items()},
     }
 
 
@@ -191,14 +186,14 @@ def _counted(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _data(plan: Plan) -> dict[str, Any]:
-    sizes = {"train": len(plan.opened.sets["train"].labels), "retain": len(plan.retain), "forget": len(plan.forget)}
-    sizes |= {name: len(rows) for name, rows in plan.remaining.items()}
+    sizes = {"train": len(plan.opened.sets["train"].labels)}
+    sizes |= {name: len(rows) for name, (_, rows) in plan.parts.items()}
     digests = plan.digests()
     searched = {"ids": plan.opened.project.ids is not None, "content": plan.options.check_content}
     copies = None  # not searched
     if plan.searches_copies and len(plan.new):
-        first = plan.options.pseudonyms.of(dict.fromkeys(plan.all_copies))[:SHOWN]
-        copies = {"all": len(plan.all_copies), "new": len(plan.copies), "first_ids": first}
+        first = plan.options.pseudonyms.of(dict.fromkeys(plan.copies[ALL]))[:SHOWN]
+        copies = {**{scope: len(ids) for scope, ids in plan.copies.items()}, "first_ids": first}
     return {
         "sets": {name: {"examples": size, "digest": digests[name]} for name, size in sizes.items()},
         "newly_forgotten_examples": len(plan.new),

@@ -46,7 +46,7 @@ def page(receipt: Mapping[str, Any]) -> str:
         attempt=attempt,
         settings=chosen or dict(list(settings.items())[:LISTED]),
         listed=LISTED,
-        outcome=STATUSES[receipt["acceptance"]["status"]],
+        outcome=STATUSES[receipt["ledger"]["status"]],
         numbers=_numbers(receipt["audit"]["scopes"]),
         **receipt,
     )

@@ -30,7 +30,7 @@ class RequestedRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class DeletionRequest:
-    """The records of a request in their order, and the columns of its file that regun does not read."""
+    """A deletion request: its records in order, and the columns of its file that regun does not read."""
 
     records: tuple[RequestedRecord, ...]
     ignored_columns: tuple[str, ...] = ()

@@ -24,8 +24,8 @@ from regun.errors import SettingsError, unknown
 from regun.render.numbers import fixed, interval
 
 FORGOTTEN = "forgotten"
-ALL, UTILITY = "all", "utility"
-"""Scopes of a finding besides `new`: all records forgotten so far, and the utility of the model."""
+ALL, NEW, UTILITY = "all", "new", "utility"
+"""Scopes of a finding: all records forgotten so far, those of this request, and the utility of the model."""
 _CONDITION = re.compile(
     r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(~|<=|>=|<|>)\s*([A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 )

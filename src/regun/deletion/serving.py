@@ -9,8 +9,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from regun.artifacts import state_digest
-from regun.deletion.folder import MODEL, Folder, repair
-from regun.deletion.ledger import LEDGER, check_intact, read_ledger
+from regun.deletion.folder import MODEL, open_history, repair
 from regun.errors import RegunError
 from regun.training.weights import misfits
 
@@ -39,12 +38,8 @@ def find_current(out: str | Path) -> CurrentModel:
     What a run that was killed right after its commit left undone is completed, where the folder can be written.
     """
     with suppress(RegunError):  # another process is at work, or the folder is read-only: the ledger decides anyhow
-        repair(Path(out))
-    folder = Folder(Path(out).resolve())
-    ledger = read_ledger(folder.ledger)
-    check_intact(ledger, folder.ledger)
-    if not ledger.lines:
-        raise RegunError(f"{out} has no {LEDGER} with requests; name the folder that regun forget wrote.")
+        repair(out)
+    folder, ledger = open_history(out)
     line = ledger.current
     if line is None:
         return CurrentModel(ledger.lines[0].base)
@@ -62,16 +57,16 @@ def current(out: str | Path, model: nn.Module) -> nn.Module:
     >>> model = regun.deletion.current("deletions", build_model())  # doctest: +SKIP
     """
     newest = find_current(out)
-    own: Mapping[str, Tensor] = model.state_dict()
+    weights: Mapping[str, Tensor] = model.state_dict()
     if newest.path is None:
-        if state_digest(own) != newest.digest:
+        if state_digest(weights) != newest.digest:
             raise RegunError(
                 f"no request in {out} is accepted yet, so the model it starts from ({newest.digest[:12]}) is the "
-                f"current one; load that. This one is {state_digest(own)[:12]}."
+                f"current one; load that. This one is {state_digest(weights)[:12]}."
             )
         return model
     state = safetensors.torch.load(newest.path.read_bytes())
-    wrong = misfits(own, state)
+    wrong = misfits(weights, state)
     if wrong:
         raise RegunError(f"model does not fit the weights of {newest.path}: {'; '.join(wrong[:3])}.")
     model.load_state_dict(state)

@@ -47,17 +47,17 @@ class CurrentTable:
     def true_log_probs(self, name: str, rows: Indices) -> FloatArray | None:
         """Return the log-probability of the true label (repeats, records); None if a record was erased unseen."""
         examples, ids = self._records(name, rows)
-        found = self.prepared.find(examples, ids, name)
+        places = self.prepared.find(examples, ids, name)
         values = np.empty((len(self.prepared.log_probs), len(rows)))
-        there = np.flatnonzero(found >= 0)
-        for repeat, predictions in enumerate(self.prepared.predictions(found[there])):
-            values[repeat, there] = predictions.true_log_prob
-        gone = np.flatnonzero(found < 0)
-        for place, key in zip(gone, self.written_keys(name, rows[gone]), strict=True) if len(gone) else ():
-            stored = self.evidence.get(key.tobytes())
-            if stored is None or len(stored) != len(values):
+        stored = places >= 0
+        for repeat, predictions in enumerate(self.prepared.predictions(places[stored])):
+            values[repeat, stored] = predictions.true_log_prob
+        erased = np.flatnonzero(~stored)
+        for number, key in zip(erased, self.written_keys(name, rows[erased]), strict=True) if len(erased) else ():
+            evidence = self.evidence.get(key.tobytes())
+            if evidence is None or len(evidence) != len(values):
                 return None
-            values[:, place] = stored
+            values[:, number] = evidence
         return values
 
     def written_keys(self, name: str, rows: Indices) -> Any:
@@ -73,8 +73,8 @@ class CurrentTable:
         for name, rows in forgotten.items():
             if name not in self.prepared.about["keyed_by"] or not len(rows):
                 continue
-            found = self.prepared.find(*self._records(name, rows), name)
-            for row, count in zip(*np.unique(found[found >= 0], return_counts=True), strict=True):
+            places = self.prepared.find(*self._records(name, rows), name)
+            for row, count in zip(*np.unique(places[places >= 0], return_counts=True), strict=True):
                 same = self._copies(int(row)) if count > 1 else np.array([row])  # equal content shares a key
                 erased.append(same[:count])
         return self.prepared.without(np.concatenate(erased)) if erased else self.prepared
@@ -96,15 +96,15 @@ def current_table(
 ) -> CurrentTable | None:
     """Return the newest table: that of the last accepted request or, if the project's was prepared since, that one."""
     accepted = [line for line in reversed(lines) if line.accepted]
-    given, line = opened.prepared, next((line for line in accepted if PREPARED in line.files), None)
+    table, line = opened.prepared, next((line for line in accepted if PREPARED in line.files), None)
     if line is not None:
         folder.read(line, PREPARED)  # raises if it was altered
         newest = Prepared.load(folder.place(line.number) / PREPARED)
-        if given is None or given.first_digest == newest.first_digest:
-            given = newest
-    if given is None:
+        if table is None or table.first_digest == newest.first_digest:
+            table = newest
+    if table is None:
         return None
-    check_classes_and_sets(given, opened)
+    check_classes_and_sets(table, opened)
     evidence: dict[bytes, FloatArray] = {}
     for line in (line for line in accepted if OUT_MODELS in line.files):
         tensors = safetensors.torch.load(folder.read(line, OUT_MODELS))
@@ -113,7 +113,7 @@ def current_table(
             keys = tensors[KEYS].numpy()
             evidence = {key.tobytes(): values for key, values in zip(keys, np.stack(repeats).T, strict=True)}
             break
-    return CurrentTable(opened, given, pseudonyms, evidence)
+    return CurrentTable(opened, table, pseudonyms, evidence)
 
 
 def check_classes_and_sets(prepared: Prepared, opened: OpenedProject) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from torch import nn
 
-from regun.errors import DivergedError
+from regun.errors import DivergedError, see
 from regun.methods import _from_scratch as from_scratch
 from regun.methods import crossfit
 from regun.methods._baseline_comparison import TOLERANCE, AccuracyLoss, BaselineComparison
@@ -56,7 +56,9 @@ TRIAL_SHARE = 0.2
 LEAST_STEPS = 20
 """Least steps of distilling."""
 
-PRETRAINED = "If it was pretrained, give rebuild=, a function that returns it as it was before fine-tuning."
+PRETRAINED = "If it was pretrained, give rebuild=, a function that returns it as it was before fine-tuning. " + see(
+    "Pretrained models"
+)
 COLLAPSED = (
     "the model's accuracy fell and could not be repaired, so the base is returned unchanged and nothing is forgotten. "
     f"Retrain it (method='retrain' with recipe=, how it was trained). {PRETRAINED}"

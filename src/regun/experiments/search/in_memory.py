@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import nn
 
-from regun.api import ready_job
 from regun.arguments import InputOptions, RunOptions, check_arguments
 from regun.data.sources import Source
 from regun.errors import RegunError, SettingsError
@@ -14,6 +13,7 @@ from regun.experiments.search.proposals import Proposer, run_trials
 from regun.experiments.search.scoring import SET_ASIDE, PredictPart, TrialScorer, scoring_parts, visible_splits
 from regun.experiments.search.space import Values, searchable
 from regun.experiments.search.trials import Trial
+from regun.jobs import ready_job
 from regun.methods import Method, Teacher
 from regun.predict import predict
 from regun.training.job import Cost, Job, private_copy

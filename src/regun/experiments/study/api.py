@@ -35,7 +35,7 @@ def run_study(
     threads: int | None = None,
     on_event: OnEvent | None = None,
 ) -> Results:
-    """Make all that the study lacks and return its results; what failed is named in `results.missing`.
+    """Run the missing tasks of a study and return its results; `results.missing` names tasks that failed.
 
     `on_event` is called with every event of `regun.experiments.study.events`. With several `workers`, call this below
     `if __name__ == "__main__":`, since each is a new process.
