@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from torch.utils.data import DataLoader, Dataset
 import regun
 from regun.methods import MethodSpec
 from regun.models.forward import counting, logits_of
-from regun.training.fit import Snapshot
+from regun.parallel import current
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
 from regun.training.scratch import train_from_scratch
+from regun.training.snapshots import Snapshot
 from toys import images, job_for
 
 STEPS = 20
@@ -236,6 +238,24 @@ def prepared_tables(path: str | None = None) -> dict[str, Tensor]:
     return results
 
 
+def exchanges() -> dict[str, Tensor]:
+    """Return sums over processes of (rank + 1) times known numbers, long and short, and what all processes have."""
+    processes = current()
+    assert processes is not None
+    results = {"fast": torch.tensor(processes.local is not None)}
+    numbers = torch.arange(700_000, dtype=torch.float32)  # three parts of shared memory
+    image = torch.arange(24.0).view(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    for name, way in (("fast", processes), ("gloo", replace(processes, local=None))):
+        for turn in range(3):
+            results[f"{name}/long/{turn}"] = way.sum([numbers * (way.rank + 1)])[0]
+        parts = [numbers[:5] * (way.rank + 1), numbers[:3].long() * (way.rank + 1), image.clone() * (way.rank + 1)]
+        short = way.sum(parts, [(1,), (1,), image.stride()])
+        results |= {f"{name}/short/{n}": tensor for n, tensor in enumerate(short)}
+        results[f"{name}/layout"] = torch.tensor(short[2].is_contiguous(memory_format=torch.channels_last))
+        results[f"{name}/stack"] = way.stack(numbers[:4] + way.rank)
+    return results
+
+
 def quick_part() -> dict[str, Tensor]:
     """Return what the default run of the tests compares."""
     parts = {
@@ -244,5 +264,6 @@ def quick_part() -> dict[str, Tensor]:
         "snapshot": snapshot_of_training(),
         "methods": run_methods(QUICK, norm=True),
         "tables": prepared_tables(),
+        "exchanges": exchanges(),
     }
     return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}

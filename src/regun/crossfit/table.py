@@ -200,7 +200,7 @@ class CrossFit:
         """Return the rows of every fold, of which each process trains some, one after the other and alone."""
 
         def trained_here() -> Iterator[dict[str, torch.Tensor]]:
-            for fold in folds[processes.rank :: processes.world]:
+            for fold in folds[processes.rank :: processes.world_size]:
                 self._show(fold)
                 with alone():
                     made = self.training.predictions(*fold.arguments)

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,15 +28,16 @@ class LocalExchange:
     """A socket to every other process, and memory that all of them share. Every method is collective."""
 
     def __init__(self, rank: int, peers: dict[int, socket.socket], memory: mmap.mmap) -> None:
-        self.rank, self.peers, self.world = rank, peers, len(peers) + 1
+        self.rank, self.peers, self.world_size = rank, peers, len(peers) + 1
         # two areas in turn: who writes into one has heard that all others are done with it
-        self.areas = torch.frombuffer(memory, dtype=torch.uint8).view(2, self.world, CHUNK)
+        self.areas = torch.frombuffer(memory, dtype=torch.uint8).view(2, self.world_size, CHUNK)
         self.turn = 0
+        weakref.finalize(self, _close, list(peers.values()))
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """Return this short tensor of every process: (world, ...)."""
+        """Return this short tensor of every process: (world_size, ...)."""
         own = tensor.contiguous()
-        received = own.new_empty((self.world, *own.shape))
+        received = own.new_empty((self.world_size, *own.shape))
         received[self.rank] = own
         for peer in self.peers.values():
             peer.sendall(_bytes_of(own))
@@ -61,23 +63,24 @@ class LocalExchange:
 
 
 def connect(
-    rank: int, world: int, share: Callable[[list[str]], Sequence[str]], agree: Callable[[bool], bool]
+    rank: int, world_size: int, share: Callable[[list[str]], Sequence[str]], agree: Callable[[bool], bool]
 ) -> LocalExchange | None:
-    """Return the exchange of `world` processes, or None in all of them if they do not run on one machine.
+    """Return the exchange of `world_size` processes, or None in all of them if they do not run on one machine.
 
     `share` returns the texts of the first process, and `agree` whether all processes say True.
     """
     host, folder = share(_host_and_folder() if rank == 0 else [])
+    listening = _listen(Path(folder) / str(rank)) if folder and host == socket.gethostname() else None
     try:
-        listening = _listen(Path(folder) / str(rank)) if folder and host == socket.gethostname() else None
-        if not agree(listening is not None):
+        if not agree(listening is not None) or listening is None:
             return None
         try:
-            made = _connected(rank, world, Path(folder), listening) if listening is not None else None
+            made = _connected(rank, world_size, Path(folder), listening)
         except OSError:
             made = None
         return made if agree(made is not None) else None
     finally:
+        _close([listening] if listening is not None else [])
         if rank == 0 and folder:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,27 +102,32 @@ def _listen(path: Path) -> socket.socket | None:
         listening.bind(str(path))
         listening.listen()
     except OSError:
+        listening.close()
         return None
     return listening
 
 
-def _connected(rank: int, world: int, folder: Path, listening: socket.socket) -> LocalExchange:
+def _connected(rank: int, world_size: int, folder: Path, listening: socket.socket) -> LocalExchange:
     """Return the exchange after every process has connected to those before it."""
     peers: dict[int, socket.socket] = {}
-    for other in range(rank):
-        peers[other] = socket.socket(socket.AF_UNIX)
-        peers[other].connect(str(folder / str(other)))
-        peers[other].sendall(rank.to_bytes(4, "little"))
-    listening.settimeout(60)
-    for _ in range(rank + 1, world):
-        peer, _ = listening.accept()
-        number = bytearray(4)
-        _receive(peer, memoryview(number))
-        peers[int.from_bytes(number, "little")] = peer
-    listening.close()
-    for peer in peers.values():
-        peer.settimeout(SECONDS)
-    return LocalExchange(rank, dict(sorted(peers.items())), _shared_memory(folder / "memory", 2 * world * CHUNK))
+    try:
+        for other in range(rank):
+            peers[other] = socket.socket(socket.AF_UNIX)
+            peers[other].connect(str(folder / str(other)))
+            peers[other].sendall(rank.to_bytes(4, "little"))
+        listening.settimeout(60)
+        for _ in range(rank + 1, world_size):
+            peer, _ = listening.accept()
+            number = bytearray(4)
+            _receive(peer, memoryview(number))
+            peers[int.from_bytes(number, "little")] = peer
+        for peer in peers.values():
+            peer.settimeout(SECONDS)
+        memory = _shared_memory(folder / "memory", 2 * world_size * CHUNK)
+    except OSError:
+        _close(list(peers.values()))
+        raise
+    return LocalExchange(rank, dict(sorted(peers.items())), memory)
 
 
 def _shared_memory(path: Path, size: int) -> mmap.mmap:
@@ -128,6 +136,11 @@ def _shared_memory(path: Path, size: int) -> mmap.mmap:
             os.posix_fallocate(file.fileno(), 0, size)  # writing to memory that is not there would end the process
         file.truncate(size)  # by each process: whoever comes first makes it
         return mmap.mmap(file.fileno(), size)
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

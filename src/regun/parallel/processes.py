@@ -27,14 +27,14 @@ LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's number (`rank`) among `world` processes, and what it exchanges with the others.
+    """This process's number (`rank`) among `world_size` processes, and what it exchanges with the others.
 
     Every method is collective: all processes must call it, in the same order. If one of them has ended, the others get
     a `ProcessError`.
     """
 
     rank: int
-    world: int
+    world_size: int
     local: LocalExchange | None = field(default=None, compare=False, repr=False)
     """A faster way for tensors on the CPU, if all processes run on one machine."""
 
@@ -46,7 +46,7 @@ class Processes:
     def rows(self, examples: int, rank: int | None = None) -> slice:
         """Return the rows of a batch that a process computes (default: this one); sizes differ by one at most."""
         rank = self.rank if rank is None else rank
-        return slice(rank * examples // self.world, (rank + 1) * examples // self.world)
+        return slice(rank * examples // self.world_size, (rank + 1) * examples // self.world_size)
 
     def sum(self, tensors: Sequence[Tensor], strides: Sequence[Sequence[int]] | None = None) -> list[Tensor]:
         """Return the sums of the tensors over all processes, in one exchange per data type.
@@ -72,20 +72,20 @@ class Processes:
         return sums
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """Return this tensor of every process, which has the same shape in all of them: (world, ...)."""
+        """Return this tensor of every process, which has the same shape in all of them: (world_size, ...)."""
         if self.local is not None and tensor.device.type == "cpu" and tensor.nbytes <= SHORT:
             return _or_ended(self.local.stack, tensor)
-        received = tensor.new_empty((self.world, *tensor.shape))
+        received = tensor.new_empty((self.world_size, *tensor.shape))
         _exchange("all_gather", list(received.unbind(0)), tensor.contiguous())
         return received
 
     def gather_rows(self, part: Tensor, examples: int) -> Tensor:
         """Return the whole tensor (examples, ...) of which every process has its `rows`."""
-        most = -(-examples // self.world)
+        most = -(-examples // self.world_size)
         sent = part.detach()
         if len(part) < most:
             sent = torch.cat([sent, sent.new_zeros((most - len(part), *part.shape[1:]))])
-        sizes = [self.rows(examples, rank) for rank in range(self.world)]
+        sizes = [self.rows(examples, rank) for rank in range(self.world_size)]
         received = self.stack(sent)
         return torch.cat([each[: size.stop - size.start] for each, size in zip(received, sizes, strict=True)])
 
@@ -93,7 +93,7 @@ class Processes:
         """Return the named tensors of every process, on the CPU."""
         packed = safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
         sent = _bytes(packed)
-        counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
         _exchange("all_gather", counts, torch.tensor([len(sent)]))
         sizes = [int(count) for count in counts]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
@@ -119,13 +119,13 @@ class Processes:
 
     def all(self, value: bool) -> bool:
         """Return True if the value is True in all processes."""
-        return float(self.sum([torch.tensor(float(value))])[0]) == self.world
+        return float(self.sum([torch.tensor(float(value))])[0]) == self.world_size
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Return when all processes are here."""
         _exchange("all_reduce", torch.zeros(1))
 
-    def share_weights(self, model: nn.Module) -> None:
+    def broadcast_weights(self, model: nn.Module) -> None:
         """Give `model` the weights and buffers of process 0, in place."""
         with torch.no_grad():
             for tensor in [*model.parameters(), *model.buffers()]:
@@ -136,7 +136,7 @@ class Processes:
     def check_same(self, what: str, value: Any) -> None:
         """Raise unless all processes have the same value: an array, or what JSON can hold."""
         mine = _bytes(bytes.fromhex(digest(value)))
-        all_digests = [torch.empty_like(mine) for _ in range(self.world)]
+        all_digests = [torch.empty_like(mine) for _ in range(self.world_size)]
         _exchange("all_gather", all_digests, mine)
         others = [rank for rank, each in enumerate(all_digests) if not torch.equal(each, all_digests[0])]
         if others:
@@ -146,9 +146,8 @@ class Processes:
             )
 
     def in_turn(self, results: Iterator[Mapping[str, Tensor]], count: int) -> Generator[dict[str, Tensor]]:
-        """Yield the results of items 0, 1, ..., count - 1, of which `results` makes this process's: rank, rank + world,
-        ..."""
-        for first in range(0, count, self.world):
+        """Yield the results of items 0, ..., count - 1; `results` makes this process's: rank, rank + world_size, ..."""
+        for first in range(0, count, self.world_size):
             mine = next(results) if first + self.rank < count else dict[str, Tensor]()
             yield from self.gather(mine)[: count - first]
 
@@ -228,7 +227,7 @@ def of_group() -> Processes:
         return plain.broadcast(texts)[0]
 
     if group not in _LOCAL:
-        _LOCAL[group] = _or_ended(connect, plain.rank, plain.world, from_first, plain.all)
+        _LOCAL[group] = _or_ended(connect, plain.rank, plain.world_size, from_first, plain.all)
     return replace(plain, local=_LOCAL[group])
 
 

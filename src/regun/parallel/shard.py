@@ -105,7 +105,7 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
     if processes is None or not tensors or not tensors[0].ndim or any(map(_is_mapped, tensors)):
         return None
     examples = len(tensors[0])
-    if examples < 2 * processes.world:
+    if examples < 2 * processes.world_size:
         return None
 
     def own(tensor: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
             f"{type(model).__name__} returned {tuple(part.shape)} for {rows.stop - rows.start} examples; with several "
             f"processes a model must return one row per example."
         )
-    return cast(Tensor, _Join.apply(processes, part, examples, processes.world if averaged else 1))
+    return cast(Tensor, _Join.apply(processes, part, examples, processes.world_size if averaged else 1))
 
 
 def _with_spread_weights(
