@@ -48,7 +48,14 @@ def write_pages(docs: Path) -> None:
         "develop/changelog.md": (ROOT / "CHANGELOG.md").read_text(),
         "develop/decisions.md": decisions_page(docs / "decisions"),
     }
-    pages |= {f"howto/{script.stem}.md": script_page(script) for script in sorted((docs / "howto").glob("*.py"))}
+    titles = how_to_titles((docs / "index.md").read_text())
+    pages |= {
+        f"howto/{script.stem}.md": script_page(script, titles[script.stem])
+        for script in sorted((docs / "howto").glob("*.py"))
+    }
+    pages |= {
+        f"tables/{path.parent.name}.md": table_page(path) for path in sorted((ROOT / "results").glob("*/table.md"))
+    }
     for name, text in pages.items():
         path = docs / name
         path.parent.mkdir(exist_ok=True)
@@ -68,12 +75,17 @@ def rewrite_links(app: Any, page: str, source: list[str]) -> None:
         shown |= {ROOT / "docs/howto": "index.md", ROOT / "docs/decisions": "develop/decisions.md"}
         if path in shown:
             path = Path(app.srcdir) / shown[path]
+        elif path.name == "table.md" and path.parent.parent == ROOT / "results":
+            path = Path(app.srcdir) / "tables" / f"{path.parent.name}.md"
         elif path.suffix in (".py", ".ipynb") and path.parent.name == "howto":
             path = path.with_suffix(".md")
         if path.suffix in (".md", ".png", ".svg") and path.is_relative_to(app.srcdir) and path.exists():
             depth = len(here.relative_to(app.srcdir).parts)
             return f"[{text}]({'../' * depth}{path.relative_to(app.srcdir)}{anchor})"
-        return f"{text} (`{path.relative_to(ROOT)}`)" if path.is_relative_to(ROOT) else match[0]
+        if not path.is_relative_to(ROOT):
+            return match[0]
+        name = str(path.relative_to(ROOT))
+        return f"`{name}`" if text in (name, path.name) else f"{text} (`{name}`)"
 
     source[0] = re.sub(r"\[([^\]\[]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)", rewrite, source[0])
 
@@ -155,14 +167,23 @@ def methods_page() -> str:
     return "\n".join(parts)
 
 
-def script_page(script: Path) -> str:
+def how_to_titles(index: str) -> dict[str, str]:
+    """Return the short title of every how-to, from the table of contents: `Title <howto/name>`."""
+    return {name: title for title, name in re.findall(r"^(.+) <howto/(\w+)>$", index, re.MULTILINE)}
+
+
+def table_page(path: Path) -> str:
+    """Return the table of a study in `results/` as a page that only links lead to."""
+    return f"---\norphan: true\n---\n\n# {path.parent.name}\n\n`{path.relative_to(ROOT)}`\n\n{path.read_text()}"
+
+
+def script_page(script: Path, title: str) -> str:
     """Return a how-to script as a page: its docstring as text, then the code."""
     source = script.read_text()
     tree = ast.parse(source)
     text = ast.get_docstring(tree) or ""
-    title, _, rest = text.partition("\n")
     code = "\n".join(source.splitlines()[tree.body[0].end_lineno :]).strip()
-    return f"# {title.rstrip('.:')}\n\n{indented_as_code(rest)}\n\n```python\n{code}\n```\n"
+    return f"# {title}\n\n{indented_as_code(text)}\n\n```python\n{code}\n```\n"
 
 
 def escaped(text: str) -> str:

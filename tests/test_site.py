@@ -14,7 +14,7 @@ from regun.methods import method_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROOT = DOCS.parent
-GENERATED = ("reference", "develop", "howto")
+GENERATED = ("reference", "develop", "howto", "tables")
 """Folders whose Markdown `make docs` writes."""
 WRITTEN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 WRITTEN += sorted(path for path in DOCS.rglob("*.md") if path.parent.name not in GENERATED)

@@ -91,7 +91,16 @@ def test_no_page_with_code_is_left_out() -> None:
     assert {path.name for path in DOCS.glob("*.md") if blocks(path.name)} == {*PAGES, "start.md", "studies.md"}
 
 
-PAGES = ["deletion.md", "methods.md", "metrics.md", "own_models.md", "relearning.md", "troubleshooting.md", "tuning.md"]
+PAGES = [
+    "index.md",
+    "deletion.md",
+    "methods.md",
+    "metrics.md",
+    "own_models.md",
+    "relearning.md",
+    "troubleshooting.md",
+    "tuning.md",
+]
 
 
 def test_a_study_from_python_as_the_page_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Models as they come: two inputs and a tuple out, one logit, bf16, adapters on a frozen base; none needs rewriting.
+"""Unusual models: two inputs and a tuple out, one logit, bf16, adapters on a frozen base; none needs rewriting.
 
 `logits=` is a function from what the model returns to its logits. What comes back is a model of the same class, in the
 same precision, with the same weights frozen. Run: python docs/howto/any_model.py

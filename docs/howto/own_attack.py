@@ -1,4 +1,4 @@
-"""Audit with an attack of your own: a function from what the model said to one score an example.
+"""Audit with an attack of your own: a function from the model's predictions to one score per example.
 
 The higher the score, the more an example looks like one the model was trained on. The function sees the scored examples
 without knowing which are forgotten and which are new; AUC, intervals and error rates come by themselves. Run:

@@ -1,4 +1,4 @@
-"""Audit with a number of your own: a function from what the model said to one value an example.
+"""Audit with a number of your own: a function from the model's predictions to one value per example.
 
 It gets what the audited model said of every set, and what a model retrained without the forgotten examples said (None
 without one). Return a number, or an array with one value for each example: then the number is their mean, or, of True
