@@ -9,7 +9,7 @@ after two epochs of fine-tuning on the retained records at a tenth of the usual 
     python research/first_try.py --out first_try --quick                # the cheap models, one seed
     python research/first_try.py --out first_try --rows mlp lstm:10%    # some of them
     python research/first_try.py --out first_try --table                # what is there, as Markdown: an overview, then every row
-    python research/first_try.py --out cost --cost [--data DIR]         # what `auto` costs: every model, 10 %, one seed
+    python research/first_try.py --out cost --cost [--data DIR]         # what `auto` costs: every model, 10 % and 1 %, one seed
     python research/first_try.py --out cost --cost --table              # its table
 
 Rows are lines of OUT/rows.jsonl, trained models files in OUT/models; both are kept. DIR holds CIFAR-10 (`regun data`); without
@@ -339,18 +339,56 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def cost_table(found: list[dict[str, Any]]) -> str:
     """One line per model and way: what `auto` did and cost, in samples and processor seconds of the user's own retraining."""
-    head = ["model", "samples of a retraining", "its seconds", "way", "did", "samples", "processor seconds"]
+    head = [
+        "model",
+        "forgotten",
+        "samples of a retraining",
+        "its seconds",
+        "way",
+        "did",
+        "samples",
+        "processor seconds",
+    ]
     head += ["test accuracy (retrained)", "gap", "limit", "inside"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     truth = {key(row)[:3]: row for row in found if row["way"] == "retrained"}
     order, ways = list(COST_ROWS), list(COST_WAYS)
     rows = [row for row in found if row["way"] in ways and "error" not in row and key(row)[:3] in truth]
-    for row in sorted(rows, key=lambda r: (r["usual"] > LONG, order.index(r["user"]), ways.index(r["way"]))):
+
+    def place(row: dict[str, Any]) -> tuple[bool, bool, int, int]:
+        return row["request"] == "1%", row["usual"] > LONG, order.index(row["user"]), ways.index(row["way"])
+
+    for row in sorted(rows, key=place):
         there = truth[key(row)[:3]]
-        cells = [row["user"], f"{row['usual']:,}", f"{row['retraining']:.1f}", row["way"], row["price"]["branch"]]
+        cells = [row["user"], row["request"], f"{row['usual']:,}", f"{row['retraining']:.1f}"]
+        cells += [row["way"], row["price"]["branch"]]
         cells += [f"{row['samples'] / row['usual']:.0%}", f"{row['share']:.0%}"]
         cells += [f"{row['test_acc']:.1f} ({there['test_acc']:.1f})", f"{row['gap']:.1f}", f"{row['limit']:.1f}"]
         lines.append("| " + " | ".join([*cells, "yes" if row["gap"] <= row["limit"] else "no"]) + " |")
+    return "\n".join(lines)
+
+
+def cost_overview(found: list[dict[str, Any]], request: str) -> str:
+    """One line per way of `auto`: accuracy against retrained, within the limit, costs of short and of long trainings."""
+    head = ["way", "models", "test accuracy, mean (worst)", "within the limit", "gap, mean"]
+    head += ["forget, relearned, off by", "cost, short trainings", "cost, long trainings"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = [row for row in found if row["request"] == request]
+    truth, base = ({row["user"]: row for row in rows if row["way"] == way} for way in ("retrained", "base"))
+    usual = {row["user"]: row["usual"] for row in rows if "usual" in row}
+    titles = ("base, nothing done", "`auto`", "`auto` with `recipe=`", "`auto` with a table")
+    for way, title in zip(("base", *COST_WAYS), (*titles, "`auto` with `recipe=` and a table"), strict=True):
+        group = [row for row in rows if row["way"] == way]
+        test = [row["test_acc"] - truth[row["user"]]["test_acc"] for row in group]
+        flagged = [row for row in group if base[row["user"]]["gap"] > row["limit"]]
+        back = [abs(row[BACK] - truth[row["user"]][BACK]) for row in group]
+        cells = [title, str(len(group)), f"{statistics.mean(test):+.1f} ({min(test):+.1f})"]
+        cells += [f"{sum(row['gap'] <= row['limit'] for row in flagged)} of {len(flagged)}"]
+        cells += [f"{statistics.mean(row['gap'] for row in group):.1f}", f"{statistics.mean(back):.1f}"]
+        for long in (False, True):
+            shares = [row["share"] for row in group if (usual[row["user"]] > LONG) == long]
+            cells.append("0%" if way == "base" else f"{min(shares):.0%} to {max(shares):.0%}")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -416,7 +454,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", help="models, or model:request")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), help="ways to unlearn, or to print (default all)")
     parser.add_argument("--quick", action="store_true", help="cheap models, 1 %% and 10 %%, one seed, nothing tuned")
-    parser.add_argument("--cost", action="store_true", help="auto with and without recipe and table: 10 %%, one seed")
+    parser.add_argument(
+        "--cost", action="store_true", help="auto with and without recipe and table: 10 %% and 1 %%, one seed"
+    )
     parser.add_argument("--table", action="store_true", help="print the tables of the rows there are")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -424,7 +464,10 @@ def main() -> None:
     if args.table:
         found = read(args.out / "rows.jsonl")
         shown = [row for row in found if not args.ways or row["way"] in (*TRUTH, *args.ways)]
-        print(cost_table(found) if args.cost else f"{overview(found)}\n\n{table(shown)}")
+        if args.cost:
+            print("\n\n".join([cost_overview(found, "10%"), cost_overview(found, "1%"), cost_table(found)]))
+        else:
+            print(f"{overview(found)}\n\n{table(shown)}")
     else:
         run(args)
 

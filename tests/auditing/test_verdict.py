@@ -178,6 +178,11 @@ def test_the_gap_itself_weighs_in_the_verdict() -> None:
     assert (found.verdict, found.worst) == ("failed", "gap_rftp")
     assert [part.name for part in found.parts if part.verdict == "failed"] == ["gap_rftp"]
 
+    # where one number fails too, it is the reason: it says more than a mean, however far the mean is off
+    far = {**near, "forget_acc": 50.0, "gap_rftp": 25.6}
+    found = judge_by_floor(narrow, (far, dict.fromkeys(inside, 50.0)), values, metrics, ("test",), None)
+    assert (found.verdict, found.worst) == ("failed", "forget_acc")
+
 
 def test_numbers_beyond_are_rarely_many_however_they_depend() -> None:
     """Numbers that are copies of one another are all beyond their limits or none: as often as one alone, at most 1 %

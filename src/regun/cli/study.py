@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 
 from regun.artifacts import Store
-from regun.cli.options import Problems, use_threads
+from regun.cli.options import use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import emit, print_table, write
 from regun.devices import as_device
-from regun.errors import SettingsError
+from regun.errors import Problems, SettingsError
 from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings
@@ -97,8 +97,8 @@ def demo(args: argparse.Namespace) -> int:
     key = model.key[:12] if model else "KEY"
     lines = {
         f"regun audit {key} --store {args.store}": "every number of one model, with intervals",
-        "regun methods regun": "formula and settings of a method",
-        "regun study show digits > mine.toml": "a study file to change, for regun study run mine.toml",
+        "regun new project app.py": "a file to start from, for deletion requests on your own model",
+        "regun new study study.toml": "a study to start from, for regun study run study.toml",
     }
     width = max(map(len, lines))
     print(f"\nOpen {out / 'report.html'} in a browser. Next:")
