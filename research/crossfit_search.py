@@ -1,271 +1,232 @@
-"""The search behind `crossfit`: update rules at a fixed cost, in plain torch.
+"""The search behind `crossfit`: its settings at a fixed cost on three setups, by the library itself.
 
-    python research/crossfit_search.py --data DIR --work WORK              # CIFAR-10: 30 core-minutes of models, 1 a row
-    python research/crossfit_search.py --data DIR --work WORK --coarse     # CIFAR-100, the 20 coarse classes, half size
+    python research/crossfit_search.py --data DIR --store STORE --out rows.csv                # every setup and rule
+    python research/crossfit_search.py ... --setups cifar10 --rules share=0.08 share=0.16,w=0.4 --seeds 0 1
+    python research/crossfit_search.py --out results/crossfit/updates.csv --table             # docs/methods.md
 
-One split, one base, three retrained models (two on CIFAR-100), one table of 4 folds. ResNet-18 of width 8, crops and
-flips, 60 epochs, 10 % forgotten. A row: gap (mean absolute difference in retain, forget and test accuracy and in the
-AUC of a reference attack from the mean of the retrained models), the four numbers, and the same after relearning: two
-epochs on the retained images. Cost: samples that pass forward and backward, as a share of a retraining; the forward
-passes of a teacher count a third. Models are kept in WORK; rows are printed as they come.
+Per setup one split, a base per training seed, three retrained models and a table of 4 folds, all in STORE: a stopped
+run goes on. A row is an update with its gap: the mean absolute difference in retain, forget and test accuracy and in
+the AUC of RMIA from a retrained model, averaged over the three (the other two are the attack's references). The same
+after relearning: two epochs on retained images. Cost: samples of the update as a share of those of a retraining.
 """
 
 import argparse
-import copy
-import math
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
+from torch import nn
 
-from regun.data import cifar
-from regun.models import ModelSpec, build_model
+from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
+from regun.artifacts.setup import read_data
+from regun.artifacts.store import Store
+from regun.artifacts.trainings import Training, load_model, train_model
+from regun.auditing import Predictions
+from regun.auditing.attacks import Evidence, rmia
+from regun.data.arrays import ArrayExamples
+from regun.data.cifar import _read_images
+from regun.data.examples import Data
+from regun.data.pipelines import get_pipeline_spec
+from regun.data.registry import load_data
+from regun.forget_spec import ForgetSpec
+from regun.methods import crossfit
+from regun.models import ModelSpec
+from regun.predict import predict
+from regun.relearning import relearn_steps, relearn_updates
+from regun.rng import derive
+from regun.settings import bind, parse_spec
+from regun.splits import Splits, make_splits, reserve
+from regun.training.job import Job, private_copy
+from regun.training.recipes import read_recipe
 
+CPU = torch.device("cpu")
+RETRAINED = (0, 1001, 1002)
 Numbers = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """An update: its cost, rate, inputs per step, and what the losses are."""
+class Setup:
+    """Data, model and training of one setup."""
 
-    share: float = 0.079  # of a retraining
-    rate: float = 0.5  # of training's, per example
-    forget: int = 32
-    retain: int = 32
-    plain: float = 0.0  # share of forgotten inputs that are not augmented
-    repair: float = 0.0  # last share of the samples, retained images alone
-    distill: float = 0.0  # share of the retain loss that follows the base, at temperature 2
-    w: float = 0.5
-    beyond: float = 0.0  # how far the target goes past the table, away from the base
-    seed: int = 0
+    data: str
+    model: ModelSpec
+    recipe: str
+    pipeline: str
 
 
-LARGE = Rule(forget=64, retain=64)
-RULES = {
-    "augmented inputs, 64+64": LARGE,
-    "32+32 at the same rate per example": Rule(),
-    "32+32 at twice the rate": Rule(rate=1.0),
-    "16+16 at four times the rate": Rule(forget=16, retain=16, rate=2.0),
-    "half distilled from the base, w 0.6": replace(LARGE, distill=0.5, w=0.6),
-    "repair 0.3": replace(LARGE, repair=0.3),
-    "repair 0.3, twice the rate": Rule(rate=1.0, repair=0.3),
-    "target beyond the table by 0.2, repair 0.5": replace(LARGE, beyond=0.2, repair=0.5),
-    "half plain, repair 0.3": Rule(plain=0.5, repair=0.3),
-    "half plain, repair 0.5": Rule(plain=0.5, repair=0.5),
-    "plain, repair 0.5": Rule(plain=1.0, repair=0.5),
-    "plain, repair 0.3, half distilled": replace(LARGE, plain=1.0, repair=0.3, distill=0.5),
-    "three quarters plain, repair 0.4": Rule(plain=0.75, repair=0.4),
-    "three quarters plain, repair 0.4, second seed": Rule(plain=0.75, repair=0.4, seed=1),
-    "16 %: half plain, repair 0.3": Rule(0.158, plain=0.5, repair=0.3),
-    "16 %: half plain, repair 0.4": Rule(0.158, plain=0.5, repair=0.4),
-    "16 %: half plain, repair 0.5": Rule(0.158, plain=0.5, repair=0.5),
-    "16 %: half plain, repair 0.5, twice the rate": Rule(0.158, rate=1.0, plain=0.5, repair=0.5),
-    "16 %: plain, repair 0.5": Rule(0.158, plain=1.0, repair=0.5),
-    "16 %: three quarters plain, repair 0.4": Rule(0.158, plain=0.75, repair=0.4),
-    "16 %: three quarters plain, repair 0.4, second seed": Rule(0.158, plain=0.75, repair=0.4, seed=1),
-}
+SETUPS = {
+    "cifar10": Setup("cifar10,limit=3000,test_limit=2000", ModelSpec("resnet18", {"width": 8}),
+                     "resnet18,epochs=60,batch_size=64", "resnet-code"),
+    "cifar100": Setup("coarse", ModelSpec("resnet18", {"width": 8, "stem": "tiny"}),
+                      "resnet18,epochs=60,batch_size=64", "resnet-code"),
+    "swin": Setup("cifar10,limit=3000,test_limit=2000", ModelSpec("swin-nano", {"patch": 4, "drop_path": 0}),
+                  "swin-small,epochs=40,lr=0.002,label_smoothing=0", "none"),
+}  # fmt: skip
+
+
+def load(setup: Setup, root: str) -> Data:
+    """Return the data; `coarse` are CIFAR-100's 20 coarse classes."""
+    if setup.data != "coarse":
+        return load_data(read_data(setup.data, root), setup.pipeline)
+    inputs = get_pipeline_spec(setup.pipeline).on("cifar100", ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)))
+    parts: dict[str, Any] = {}
+    for name, limit in (("train", 3000), ("test", 2000)):
+        images, labels = _read_images([Path(root) / "cifar-100-python" / name], "coarse_labels", 20)
+        rows = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
+        parts[name] = ArrayExamples(images[rows], labels[rows], 20, inputs)
+    return Data(name="cifar100-coarse", image_size=(3, 32, 32), class_names=(), **parts)
 
 
 class Bench:
-    """Data, splits and models of one setup."""
+    """Models and measurements of one setup."""
 
-    def __init__(self, root: Path, work: Path, coarse: bool) -> None:
-        self.work, self.classes = work, 20 if coarse else 10
-        self.size, self.batch, self.epochs, self.lr = (2250, 64, 60, 0.1) if coarse else (4500, 128, 60, 0.1)
-        self.x, self.y, self.xt, self.yt = self._load(root, coarse)
-        order = torch.randperm(self.size, generator=torch.Generator().manual_seed(3))
-        self.forget, self.retain = order[: self.size // 10], order[self.size // 10 :]
-        self.train_rows = torch.arange(self.size)
-        self.fold = torch.randint(0, 4, (self.size,), generator=torch.Generator().manual_seed(9))
-        self.fold_recipe = (self.lr, self.batch) if coarse else (0.05, 32)
-        self.base = self.kept("base", self.train_rows, 0)
-        self.retrained = [self.kept(f"retrained{n}", self.retain, n) for n in ((1, 2) if coarse else (1, 3, 4))]
+    def __init__(self, setup: Setup, root: str, store: Store, split_seed: int = 0) -> None:
+        self.data, self.store, self.recipe = load(setup, root), store, read_recipe(setup.recipe)
+        labels = self.data.train.labels
+        self.splits: Splits = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, split_seed))
+        self.training = Training(
+            data=self.data, trained_on=self.splits.base, model=setup.model, recipe=self.recipe, seed=0
+        )
+        self.sets = {
+            "retain": (self.data.train, self.splits.retain),
+            "forget": (self.data.train, self.splits.forget),
+            "test": (self.data.test, np.arange(len(self.data.test.labels))),
+        }
 
-    def _load(self, root: Path, coarse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        found: list[Tensor] = []
-        folder, label = ("cifar-100-python", "coarse_labels") if coarse else ("cifar-10-batches-py", "labels")
-        mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
-        for name in ("train", "test") if coarse else ("data_batch_1", "test_batch"):
-            pixels, labels = cifar._read_images([root / folder / name], label, self.classes)
-            x = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float() / 255
-            found += [(x - mean) / std, torch.from_numpy(labels)]
-        rows = torch.randperm(len(found[0]), generator=torch.Generator().manual_seed(7))[: self.size]
-        return found[0][rows], found[1][rows], found[2][:3000], found[3][:3000]
+    def trained(self, seed: int, *, without: bool) -> nn.Module:
+        """Return the model of a training seed, on all records or without the forgotten ones."""
+        training = replace(self.training, trained_on=self.splits.retain if without else self.splits.base, seed=seed)
+        return load_model(train_model(training, self.store, CPU, about={})).eval()
 
-    def fresh(self, seed: int) -> nn.Module:
-        model = build_model(ModelSpec("resnet18", {"width": 8}), self.classes, (3, 32, 32), seed)
-        return model.to(memory_format=torch.channels_last)
+    @cached_property
+    def table(self) -> torch.Tensor:
+        """The out-of-fold probabilities of the forgotten records."""
+        return out_of_fold_probabilities(
+            cross_fit(CrossFitting(training=self.training), self.store, CPU), self.splits.forget
+        )
 
-    def kept(self, name: str, rows: Tensor, seed: int, epochs: int = 0, lr: float = 0.0, batch: int = 0) -> nn.Module:
-        """Return the model of this name; train it if WORK does not have it."""
-        path, model = self.work / f"{name}.pt", self.fresh(seed)
-        if not path.exists():
-            trained = self.train(model, rows, seed, epochs or self.epochs, lr or self.lr, batch or self.batch, 5e-4)
-            torch.save(trained.state_dict(), path)
-        model.load_state_dict(torch.load(path, weights_only=True))
-        return model.eval()
+    def job(self, model: nn.Module, seed: int) -> Job:
+        return Job(
+            model=private_copy(model, CPU), examples=self.data.train, splits=self.splits, seed=seed, device=CPU,
+            recipe=self.recipe, out_of_fold=self.table,
+        )  # fmt: skip
 
-    def train(
-        self, model: nn.Module, rows: Tensor, seed: int, epochs: int, lr: float, batch: int, decay: float
-    ) -> nn.Module:
-        draw, done = torch.Generator().manual_seed(1000 + seed), 0
-        optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, nesterov=True, weight_decay=decay)
-        steps = epochs * math.ceil(len(rows) / batch)
-        model.train()
-        for _ in range(epochs):
-            for part in rows[torch.randperm(len(rows), generator=draw)].split(batch):
-                warm = min(1, (done + 1) / max(1, steps * 0.05))
-                optimizer.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * done / steps)) * warm
-                optimizer.zero_grad()
-                F.cross_entropy(model(augment(self.x[part], draw)), self.y[part]).backward()
-                optimizer.step()
-                done += 1
-        return model.eval()
-
-    def table(self) -> Tensor:
-        """Return the out-of-fold probabilities of every training image."""
-        answers = torch.zeros(self.size, self.classes)
-        for k in range(4):
-            model = self.kept(f"fold{k}", self.train_rows[self.fold != k], 20 + k, self.epochs // 4, *self.fold_recipe)
-            answers[self.fold == k] = logits(model, self.x[self.fold == k]).softmax(1)
-        return answers
+    def predicted(self, model: nn.Module) -> dict[str, Predictions]:
+        return {name: predict(model, examples, rows, CPU) for name, (examples, rows) in self.sets.items()}
 
     def relearned(self, model: nn.Module) -> nn.Module:
-        return self.train(copy.deepcopy(model), self.retain, 77, 2, 0.01, 128, 0.0)
+        job = self.job(model, derive(0, "relearn"))
+        relearn_steps(job, relearn_updates(self.recipe), lambda _: None)
+        return job.model.eval()
 
-    def measured(self, model: nn.Module, references: list[nn.Module]) -> Numbers:
-        rows = {"retain": self.retain[:1500], "forget": self.forget}
-        sets = {name: (self.x[r], self.y[r]) for name, r in rows.items()} | {"test": (self.xt, self.yt)}
-        outputs = {name: logits(model, x) for name, (x, _) in sets.items()}
-        found = {n: 100 * (z.argmax(1) == sets[n][1]).float().mean().item() for n, z in outputs.items()}
-        scores = [
-            margin(outputs[n], sets[n][1]) - sum(margin(logits(r, sets[n][0]), sets[n][1]) for r in references)
-            / len(references)
-            for n in ("forget", "test")
-        ]  # fmt: skip
-        truth = [1] * len(self.forget) + [0] * len(self.yt)
-        return found | {"auc": 100 * float(roc_auc_score(truth, torch.cat(scores).numpy()))}
+    @cached_property
+    def retrained(self) -> list[dict[str, Predictions]]:
+        return [self.predicted(self.trained(seed, without=True)) for seed in RETRAINED]
 
+    @cached_property
+    def retrained_later(self) -> list[dict[str, Predictions]]:
+        return [self.predicted(self.relearned(self.trained(seed, without=True))) for seed in RETRAINED]
 
-def update(bench: Bench, table: Tensor, rule: Rule) -> nn.Module:
-    """Return the base after an update by this rule."""
-    model, draw = copy.deepcopy(bench.base), torch.Generator().manual_seed(50 + rule.seed)
-    each = rule.forget + rule.retain
-    lr = rule.rate * bench.lr * each / bench.batch
-    optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    past = table.clamp_min(1e-8).log()
-    if rule.beyond:
-        before = logits(bench.base, bench.x).log_softmax(1).clamp_min(-12)
-        past = past + rule.beyond * (past - before)
-    target, forget, retain = past.softmax(1), Endless(bench.forget, draw), Endless(bench.retain, draw)
-    total, spent = rule.share * bench.epochs * len(bench.retain), 0.0
-    model.train()
-    while spent < total:
-        optimizer.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * spent / total))
-        repairing = spent / total >= 1 - rule.repair
-        n = 0 if repairing else rule.forget
-        f, r = forget.take(n), retain.take(each - n)
-        xf = augment(bench.x[f], draw) if n else bench.x[:0]
-        if n and rule.plain:
-            xf = torch.where((torch.rand(n, generator=draw) < rule.plain)[:, None, None, None], bench.x[f], xf)
-        xr = augment(bench.x[r], draw)
-        z = model(torch.cat([xf, xr]).contiguous(memory_format=torch.channels_last))
-        spent += each
-        loss = F.cross_entropy(z[n:], bench.y[r])
-        if rule.distill:
-            with torch.no_grad():
-                soft = (bench.base(xr) / 2).softmax(1)
-            spent += len(r) / 3
-            kl = 4 * F.kl_div((z[n:] / 2).log_softmax(1), soft, reduction="batchmean")
-            loss = (1 - rule.distill) * loss + rule.distill * kl
-        if n:
-            forgetting = F.kl_div(z[:n].log_softmax(1), target[f], reduction="batchmean")
-            loss = (1 - rule.w) * forgetting + rule.w * loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
+    def compared(self, model: nn.Module) -> Numbers:
+        """Return the numbers of a model and its mean gap, before and after relearning."""
+        now = compare(self.predicted(model), self.retrained, self.retrained)
+        later = compare(self.predicted(self.relearned(model)), self.retrained_later, self.retrained)
+        return now | {f"relearned_{name}": value for name, value in later.items()}
+
+    def floor(self) -> Numbers:
+        """Return the same for retrained models: each against the others."""
+        rows: list[Numbers] = []
+        for number in range(len(self.retrained)):
+            others = [model for other, model in enumerate(self.retrained) if other != number]
+            later = [model for other, model in enumerate(self.retrained_later) if other != number]
+            now = compare(self.retrained[number], others, others)
+            then = compare(self.retrained_later[number], later, others)
+            rows.append(now | {f"relearned_{name}": value for name, value in then.items()})
+        return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
-class Endless:
-    """Passes over `rows`, each in a new order, taken in parts of any size."""
+def compare(
+    model: Mapping[str, Predictions], truths: Sequence[Mapping[str, Predictions]], models: Sequence[Mapping[str, Any]]
+) -> Numbers:
+    """Return the numbers of a model and its gap, averaged over the retrained models that it is compared with.
 
-    def __init__(self, rows: Tensor, draw: torch.Generator) -> None:
-        self.rows, self.draw, self.left = rows, draw, rows[:0]
-
-    def take(self, size: int) -> Tensor:
-        if len(self.left) < size:
-            again = self.rows[torch.randperm(len(self.rows), generator=self.draw)]
-            self.left = torch.cat([self.left, again])
-        part, self.left = self.left[:size], self.left[size:]
-        return part
-
-
-def augment(x: Tensor, draw: torch.Generator) -> Tensor:
-    """Return the images after a crop with padding 4 and a flip."""
-    n, padded = len(x), F.pad(x, (4, 4, 4, 4))
-    down, across = (torch.randint(0, 9, (n,), generator=draw)[:, None] + torch.arange(32) for _ in range(2))
-    across = torch.where((torch.rand(n, generator=draw) < 0.5)[:, None], across.flip(1), across)
-    cut = padded[torch.arange(n)[:, None, None], :, down[:, :, None], across[:, None, :]]
-    return cut.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+    The attack's references are the `models` but the one that is compared with.
+    """
+    found: list[Numbers] = []
+    for number, truth in enumerate(truths):
+        references = [other for place, other in enumerate(models) if place != number]
+        now, there = measured(model, references), measured(truth, references)
+        found.append({"gap": sum(abs(now[name] - there[name]) for name in now) / len(now), **now})
+    return {name: float(np.mean([row[name] for row in found])) for name in found[0]}
 
 
-@torch.no_grad()
-def logits(model: nn.Module, x: Tensor) -> Tensor:
-    return torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in x.split(500)])
+def measured(model: Mapping[str, Predictions], references: Sequence[Mapping[str, Predictions]]) -> Numbers:
+    """Return accuracies and the AUC of RMIA, in percent."""
+    numbers = {name: 100 * float((p.predicted == p.labels).mean()) for name, p in model.items()}
+    scores = [rmia(Evidence(model[name], tuple(r[name] for r in references))) for name in ("forget", "test")]
+    truth = np.repeat([1, 0], [len(part) for part in scores])
+    return numbers | {"auc": 100 * float(roc_auc_score(truth, np.concatenate(scores)))}
 
 
-def margin(z: Tensor, y: Tensor) -> Tensor:
-    log_p, rows = z.log_softmax(1), torch.arange(len(y))
-    return log_p[rows, y] - log_p.index_put((rows, y), torch.tensor(-1e9)).logsumexp(1)
+def rows(bench: Bench, rules: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, object]]:
+    """Yield the rows of one setup: retrained models, then per seed the base and each rule."""
+    yield {"rule": "retrained", "seed": 0, "cost": 1.0, **bench.floor()}
+    for seed in seeds:
+        base = bench.trained(seed, without=False)
+        yield {"rule": "base", "seed": seed, "cost": 0.0, **bench.compared(base)}
+        for rule in rules:
+            job = bench.job(base, derive(seed, "unlearn"))
+            crossfit.unlearn(job, bind(crossfit.Config, parse_spec(f"crossfit,{rule}")[1], "crossfit"))
+            cost = job.cost.backward / (bench.recipe.epochs * len(bench.splits.retain))
+            yield {"rule": rule, "seed": seed, "cost": round(cost, 3), **bench.compared(job.model.eval())}
 
 
-def mean(rows: list[Numbers]) -> Numbers:
-    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+def table(path: Path) -> Iterator[str]:
+    """Yield the rows of a file as Markdown."""
+    yield "| setup | update | cost | gap | retain / forget / test / AUC | relearned: gap, forget |"
+    yield "|---|---|---:|---:|---|---|"
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            four = " / ".join(f"{float(row[name]):.1f}" for name in ("retain", "forget", "test", "auc"))
+            later = f"{float(row['relearned_gap']):.1f}, {float(row['relearned_forget']):.1f}"
+            cost, gap = f"{float(row['cost']):.0%}".replace("%", " %"), f"{float(row['gap']):.1f}"
+            yield f"| {row['setup']} | {row['rule']} | {cost} | {gap} | {four} | {later} |"
 
 
-def gap(one: Numbers, other: Numbers) -> float:
-    return sum(abs(one[name] - other[name]) for name in other) / len(other)
-
-
-def rows(bench: Bench) -> Iterator[str]:
-    """Yield the lines of the table."""
-
-    def shown(numbers: Numbers) -> str:
-        return " / ".join(f"{value:.1f}" for value in numbers.values())
-
-    def others(model: nn.Module) -> list[nn.Module]:
-        return [other for other in bench.retrained if other is not model]
-
-    found = [bench.measured(model, others(model)) for model in bench.retrained]
-    later = [bench.measured(bench.relearned(model), others(model)) for model in bench.retrained]
-    truth, again = mean(found), mean(later)
-    apart = [gap(a, mean([b for b in found if b is not a])) for a in found]
-    references = bench.retrained[1:] if len(bench.retrained) > 2 else bench.retrained
-    yield "| rule | gap | retain / forget / test / AUC | relearned gap | relearned |\n|---|---|---|---|---|"
-    yield f"| retrained | {np.mean(apart):.2f} | {shown(truth)} | | {shown(again)} |"
-    table = bench.table()
-    for name, rule in {"base": None, **RULES}.items():
-        model = update(bench, table, rule) if rule else bench.base
-        now, then = (bench.measured(m, references) for m in (model, bench.relearned(model)))
-        yield f"| {name} | {gap(now, truth):.2f} | {shown(now)} | {gap(then, again):.2f} | {shown(then)} |"
+RULES = ("share=0.04", "share=0.08", "share=0.16")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="with the folders of CIFAR")
-    parser.add_argument("--work", type=Path, required=True, metavar="WORK", help="where models are kept")
-    parser.add_argument("--coarse", action="store_true", help="CIFAR-100's 20 coarse classes")
+    parser.add_argument("--data", metavar="DIR", help="with the folders of CIFAR-10 and CIFAR-100")
+    parser.add_argument("--store", type=Path, metavar="STORE", help="where models are kept")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="rows as CSV, which are added to")
+    parser.add_argument("--setups", nargs="+", choices=SETUPS, default=list(SETUPS))
+    parser.add_argument("--rules", nargs="+", default=RULES, help="settings of crossfit")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="training seeds of the base")
+    parser.add_argument("--table", action="store_true", help="print the rows of FILE and stop")
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    if args.table:
+        print(*table(args.out), sep="\n")
+        return
     torch.set_num_threads(1)
-    for line in rows(Bench(args.data, args.work, args.coarse)):
-        print(line, flush=True)
+    for name in args.setups:
+        bench = Bench(SETUPS[name], args.data, Store(args.store))
+        for row in rows(bench, args.rules, args.seeds):
+            new = not args.out.exists()
+            full = {"setup": name, **{k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}}
+            print(*full.values(), flush=True)
+            with args.out.open("a", newline="") as file:
+                writer = csv.DictWriter(file, list(full))
+                if new:
+                    writer.writeheader()
+                writer.writerow(full)
 
 
 if __name__ == "__main__":

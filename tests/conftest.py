@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from regun.cli import main
 
-for folder in (".", "experiments/study", "experiments/report", "parallel"):
+for folder in (".", "experiments/study", "experiments/report", "parallel", "deletion"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile("ci", derandomize=True)

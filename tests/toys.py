@@ -1,7 +1,5 @@
 """Small data and models that tests share."""
 
-import signal
-
 import numpy as np
 import torch
 from torch import nn
@@ -66,8 +64,3 @@ def same_state(a: nn.Module, b: nn.Module) -> bool:
 def same_parameters(a: nn.Module, b: nn.Module) -> bool:
     theirs = dict(b.named_parameters())
     return all(torch.equal(p, theirs[n]) for n, p in a.named_parameters())
-
-
-def hear_interrupts() -> None:
-    """For a process that is to be interrupted: one started in the background inherits deaf ears to Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

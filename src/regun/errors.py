@@ -1,7 +1,11 @@
 """Errors that a caller can correct."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class RegunError(Exception):
@@ -14,6 +18,36 @@ class SettingsError(RegunError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
+
+
+class Problems:
+    """Collects problems, to report all of them at once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, *texts: str) -> None:
+        self.texts += texts
+
+    @contextmanager
+    def collect(self) -> Generator[None]:
+        """Add the problems of an error that is raised inside."""
+        try:
+            yield
+        except SettingsError as fault:
+            self.texts += fault.problems
+        except RegunError as fault:
+            self.texts.append(str(fault))
+
+    def attempt(self, function: Callable[[], T]) -> T | None:
+        """Return the result of a function; None if it raises an error, whose problems are added."""
+        with self.collect():
+            return function()
+        return None
+
+    def stop_if_any(self) -> None:
+        if self.texts:
+            raise SettingsError(dict.fromkeys(self.texts))
 
 
 class SplitError(RegunError):

@@ -3,6 +3,7 @@ nothing yet. It can be killed like any other, and costs no seconds of importing.
 
 import multiprocessing
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def answer(argv: list[str], around: dict[str, str], out: Path, errors: Path) -> 
     for stream, path in ((1, out), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
     os.environ.update(around)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
     sys.exit(main(argv))
 
 
@@ -46,6 +48,7 @@ class Forked:
         number = len(list(folder.iterdir()))
         self.out, self.errors = folder / f"{number}.out", folder / f"{number}.err"
         self.out.touch()
+        self.errors.touch()
         self.process = CONTEXT.Process(target=answer, args=([*map(str, args)], around, self.out, self.errors))
         self.process.start()
 
@@ -53,9 +56,10 @@ class Forked:
     def running(self) -> bool:
         return self.process.is_alive()
 
-    def kill(self) -> int:
-        """SIGKILL; the exit code, which is another one if it had ended by itself."""
-        self.process.kill()
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
+        """Send the signal; the exit code, which is another one if it had ended by itself."""
+        if self.process.pid is not None and self.running:
+            os.kill(self.process.pid, how)
         return self.ended()[0]
 
     def ended(self) -> tuple[int, str, str]:

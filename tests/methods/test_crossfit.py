@@ -57,7 +57,7 @@ def prepared(data: tuple[torch.Tensor, torch.Tensor], **changes: object) -> regu
 
 def test_one_step_is_the_formula() -> None:
     """Forget and retain sets fit into one batch each, so the gradient can be written down."""
-    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, lr=0.2)
+    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, lr=0.2, plain=0.75)
     base = classifier()
     x, y = records(26)
     p = functional.log_softmax(base(x), dim=1)
@@ -93,7 +93,8 @@ def test_a_share_of_the_forgotten_inputs_is_plain(plain: float, forgotten: list[
     crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=64, retain_batch=64, plain=plain))
     expected = torch.cat([-x[6:], *(sign * x[:6] for sign in forgotten)])
     assert sorted(seen[0].tolist()) == sorted(expected.tolist())
-    assert len(seen[0]) == crossfit.step_samples(crossfit.Config(batch_size=64, retain_batch=64, plain=plain), 6, 20)
+    config = crossfit.Config(batch_size=64, retain_batch=64, plain=plain)
+    assert len(seen[0]) == crossfit.step_samples(config, 6, 20, RECIPE)
 
 
 def test_the_last_part_sees_retained_examples_alone() -> None:
@@ -110,7 +111,8 @@ def test_the_last_part_sees_retained_examples_alone() -> None:
         sizes.clear()
         mine = replace(job(forget=4, retain=40), model=Notes(4, CLASSES))
         mine.model.load_state_dict(classifier().state_dict())
-        crossfit.unlearn(mine, crossfit.Config(steps=20, batch_size=8, retain_batch=12, repair=repair, w=0.5, lr=0.1))
+        config = crossfit.Config(steps=20, batch_size=8, retain_batch=12, repair=repair, w=0.5, lr=0.1, plain=0.75)
+        crossfit.unlearn(mine, config)
         return mine.model.state_dict()["weight"].clone(), list(sizes)
 
     moved, together = run(0.0)
@@ -143,6 +145,21 @@ def test_repair_alone_is_fine_tuning() -> None:
     assert not torch.allclose(after[0], classifier().state_dict()["weight"])
 
 
+@pytest.mark.parametrize(("known", "last"), [(0.0, 0), (0.25, 5), (0.9, 10)])
+def test_what_unseen_models_know_decides_the_length_of_the_repair(known: float, last: int) -> None:
+    """20 rounds of one step; the last of them see retained examples alone."""
+    mine = job(forget=8, retain=64)
+    labels = torch.from_numpy(mine.examples.labels_at(np.arange(8)))
+    table = torch.full((8, CLASSES), (1 - known) / (CLASSES - 1)).scatter(1, labels[:, None], known)
+    forgotten = {tuple(row) for row in records(72)[0][:8].tolist()}
+    seen: list[bool] = []
+    mine.model.register_forward_pre_hook(
+        lambda module, args: seen.append(any(tuple(row) in forgotten for row in args[0].tolist()))
+    )
+    crossfit.unlearn(replace(mine, out_of_fold=table), crossfit.Config(steps=20, batch_size=8, retain_batch=8))
+    assert seen == [True] * (20 - last) + [False] * last
+
+
 def test_the_rate_follows_the_size_of_a_step() -> None:
     """Steps of half of training's batch move at half of the rate; larger ones not at more than the rate."""
     rates: list[float] = []
@@ -150,6 +167,30 @@ def test_the_rate_follows_the_size_of_a_step() -> None:
         mine = replace(job(), recipe=replace(RECIPE, batch_size=batch_size), on_epoch=lambda e, _: rates.append(e.lr))
         crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=8, retain_batch=8, rate=0.5))
     assert rates == pytest.approx([0.5 * RECIPE.lr, 0.25 * RECIPE.lr, 0.5 * RECIPE.lr / 8])
+
+
+@pytest.mark.parametrize(("optimizer", "sizes"), [("sgd", {32 + 32}), ("adam", {12 + 20}), ("adamw", {12 + 20})])
+def test_adam_takes_steps_of_half_of_the_batch_of_training(optimizer: str, sizes: set[int]) -> None:
+    """And the last part, which sees retained examples alone, has steps of the same size."""
+    seen: list[int] = []
+    mine = job(forget=96, retain=640)
+    mine = replace(mine, recipe=Recipe(epochs=4, batch_size=64, lr=0.1, optimizer=optimizer))
+    mine.model.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])) if module.training else None)
+    crossfit.unlearn(mine, crossfit.Config(steps=10))
+    assert set(seen) == sizes
+    assert crossfit.work(crossfit.Config(steps=10), 96, 640, mine.recipe).samples == sum(seen)
+
+
+def test_retained_examples_are_smoothed_as_in_training() -> None:
+    """With w=1 a step is one of training by the recipe."""
+    mine = replace(job(), recipe=replace(RECIPE, label_smoothing=0.2))
+    crossfit.unlearn(mine, crossfit.Config(steps=1, retain_batch=64, w=1.0, lr=0.3))
+    twin = classifier()
+    x, y = records(26)
+    loss = functional.cross_entropy(twin(x[6:]), y[6:], label_smoothing=0.2)
+    gradient = torch.autograd.grad(loss, twin.parameters())
+    for after, before, slope in zip(mine.model.parameters(), twin.parameters(), gradient, strict=True):
+        assert torch.allclose(after, before - 0.3 * slope, atol=1e-6)
 
 
 @pytest.mark.parametrize(("forget", "retain"), [(1, 30), (6, 40), (200, 400)])
@@ -175,7 +216,7 @@ def test_batches_pass_together_so_that_batchnorm_sees_both() -> None:
             return self.out(self.norm(x))
 
     mine = replace(job(), model=Norm())
-    crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=4, retain_batch=5))
+    crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=4, retain_batch=5, plain=0.75))
     assert mine.model.sizes == [4 + 5]  # three plain, one augmented, five retained
 
 

@@ -122,10 +122,10 @@ def stored_noise_floor(audit: Auditing, store: Store, device: Device = "cpu") ->
         return None
 
     def make(_: SnapshotFolder) -> Contents:
-        truth, *others = (
+        retrained, *references = (
             split_predictions(model, audit.data, audit.splits, store, device) for model in (retrain, *audit.references)
         )
-        floor = noise_floor(truth, others, attacks=audit.attacks, metrics=audit.metrics, seed=audit.seed)
+        floor = noise_floor(retrained, references, attacks=audit.attacks, metrics=audit.metrics, seed=audit.seed)
         return Contents({}, {"model": retrain.key, "data_name": audit.data.name, "floor": floor.to_json()})
 
     return NoiseFloor.from_json(store.make("floor", audit.floor_inputs(), make).info["floor"])
@@ -133,11 +133,11 @@ def stored_noise_floor(audit: Auditing, store: Store, device: Device = "cpu") ->
 
 def risks(audit: Auditing, store: Store, device: Device = "cpu") -> list[Risk]:
     """Return the forgotten examples, those that look most like members first."""
-    target, *others = (
+    target, *references = (
         split_predictions(model, audit.data, audit.splits, store, device) for model in (audit.target, *audit.references)
     )
     before = split_predictions(audit.before, audit.data, audit.splits, store, device) if audit.before else None
-    return risk_list(target, others, before=before)
+    return risk_list(target, references, before=before)
 
 
 def model_before(target: Artifact, splits: Splits, store: Store) -> Artifact | None:

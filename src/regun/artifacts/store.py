@@ -311,9 +311,9 @@ def _open_root(root: Path) -> None:
     """Make a new store, or check that this is one: nothing is ever written among other files."""
     root.mkdir(parents=True, exist_ok=True)
     if not (root / MARKER).is_file():
-        others = [name for name in os.listdir(root) if not name.startswith(".regun-")]
-        if others:
-            raise OSError(f"it holds {others[0]!r} and is not a store of regun's")
+        entries = [name for name in os.listdir(root) if not name.startswith(".regun-")]
+        if entries:
+            raise OSError(f"it holds {entries[0]!r} and is not a store of regun's")
         with suppress(FileExistsError):
             files.write_new(root / MARKER, MARKER_TEXT)
     for name in (MARKER, "artifacts", *(f"artifacts/{kind}" for kind in KINDS), PARTIAL, LOCKS, TMP):

@@ -5,8 +5,8 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from regun.settings import LIMIT, shown
 
@@ -24,10 +24,24 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted; finished work is stored",
 }
 
-JSON = "print the result as JSON; progress stays on standard error"
+
+class Option(NamedTuple):
+    """An argument of a command: `--out DIR` takes a text, `--all` is a flag, `target KEY` has a place."""
+
+    usage: str
+    help: str
+    type: Callable[[str], Any] | None = None
+    default: Any = None
+    required: bool = False
 
 
-def command(commands: Commands, name: str, help: str, run: str, example: str) -> argparse.ArgumentParser:
+JSON = Option("--json", "print the result as JSON; progress stays on standard error")
+QUIET = Option("--quiet", "no progress")
+
+
+def command(
+    commands: Commands, name: str, help: str, run: str, example: str, *options: Option
+) -> argparse.ArgumentParser:
     """Add a command that `regun.cli` runs as `module:function`; its help ends with an example."""
     parser = commands.add_parser(
         name,
@@ -41,6 +55,21 @@ def command(commands: Commands, name: str, help: str, run: str, example: str) ->
     parser.add_argument(
         "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
     )
+    for option in options:
+        flag, _, metavar = option.usage.partition(" ")
+        if not flag.startswith("--"):
+            parser.add_argument(flag, metavar=metavar or None, help=option.help)
+        elif metavar:
+            parser.add_argument(
+                flag,
+                metavar=metavar,
+                help=option.help,
+                type=option.type,
+                default=option.default,
+                required=option.required,
+            )
+        else:
+            parser.add_argument(flag, action="store_true", help=option.help)
     return parser
 
 
@@ -95,51 +124,29 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
     return read
 
 
-def add_options(parser: argparse.ArgumentParser, options: Mapping[str, str], *, required: bool = False) -> None:
-    """Add options with their help: `--out DIR` takes a text, `--all` is a flag."""
-    for usage, help in options.items():
-        name, _, metavar = usage.partition(" ")
-        if metavar:
-            parser.add_argument(name, metavar=metavar, help=help, required=required)
-        else:
-            parser.add_argument(name, action="store_true", help=help)
-
-
-def add_number(
-    parser: argparse.ArgumentParser, usage: str, kind: Callable[[str], float], default: float | None, help: str
-) -> None:
-    """Add an option that takes a number: `--trials N`."""
-    name, _, metavar = usage.partition(" ")
-    parser.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
-
-
-def add_data_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        default=_default_data(),
-        help="folder of the data sets (or $REGUN_DATA)",
+def store_option() -> Option:
+    """Return the option of the store."""
+    return Option(
+        "--store DIR", "folder of models and results (or $REGUN_STORE; default ./regun-store)", default=_default_store()
     )
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add where and how to run, and how to report."""
-    add_store_option(parser)
-    parser.add_argument(
-        "--device",
-        default="auto",
-        metavar="NAME",
-        help="auto, cpu, cuda, cuda:1, xpu or mps (default: auto, the first of cuda, xpu, mps and cpu)",
+def data_dir_option() -> Option:
+    """Return the option of the data sets' folder."""
+    return Option("--data-dir DIR", "folder of the data sets (or $REGUN_DATA)", default=_default_data())
+
+
+def machine_options() -> tuple[Option, ...]:
+    """Return where and how to run, and how to report."""
+    device = "auto, cpu, cuda, cuda:1, xpu or mps (default: auto, the first of cuda, xpu, mps and cpu)"
+    return (
+        store_option(),
+        Option("--device NAME", device, default="auto"),
+        Option("--threads N", "threads for tensor arithmetic (default: all cores)", whole()),
+        Option("--snapshot-seconds S", "seconds between snapshots of a run (default 20)", float, 20.0),
+        JSON,
+        QUIET,
     )
-    add_number(parser, "--threads N", whole(), None, "threads for tensor arithmetic (default: all cores)")
-    add_number(
-        parser,
-        "--snapshot-seconds S",
-        float,
-        20.0,
-        "seconds between snapshots of a run (default 20)",
-    )
-    add_options(parser, {"--json": JSON, "--quiet": "no progress"})
 
 
 def location_options(args: argparse.Namespace) -> str:
@@ -154,15 +161,6 @@ def _default_store() -> str:
 
 def _default_data() -> str | None:
     return os.environ.get("REGUN_DATA")
-
-
-def add_store_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--store",
-        default=_default_store(),
-        metavar="DIR",
-        help="folder of models and results (or $REGUN_STORE; default ./regun-store)",
-    )
 
 
 def _bounds(low: float, high: float) -> str:

@@ -20,7 +20,6 @@ from regun.auditing.text import audit_text, relearning_text, shadows_text
 from regun.cli.arguments import BAD_INPUT
 from regun.cli.display import open_display
 from regun.cli.options import (
-    Problems,
     RunContext,
     load,
     open_run_context,
@@ -31,7 +30,7 @@ from regun.cli.options import (
 )
 from regun.cli.terminal import emit
 from regun.data.examples import Data
-from regun.errors import AuditError, DivergedError
+from regun.errors import AuditError, DivergedError, Problems
 from regun.files import write_file
 from regun.forget_spec import ForgetSpec
 from regun.methods import get_method

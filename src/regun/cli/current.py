@@ -4,25 +4,11 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from regun.cli.arguments import JSON, Commands, add_options, command
 from regun.cli.terminal import emit
-
-
-def add_current(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "current",
-        "print the current model of a folder of requests: its file, its digest and its request",
-        "current:run",
-        "regun current deletions --json",
-    )
-    parser.add_argument("folder", metavar="DIR", help="the folder of regun forget --out")
-    add_options(parser, {"--json": JSON})
+from regun.deletion import find_current
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.deletion import find_current
-
     newest = find_current(args.folder)
     if args.json:
         emit({name: str(value) if isinstance(value, Path) else value for name, value in asdict(newest).items()})

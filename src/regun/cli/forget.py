@@ -4,27 +4,36 @@ import argparse
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regun.cli.arguments import (
-    FAILED,
-    INCONCLUSIVE,
-    Commands,
-    add_data_dir,
-    add_machine,
-    command,
-    for_shell,
-    non_empty,
-    whole,
-)
+from regun.artifacts.setup import family_of
+from regun.auditing import describe
+from regun.cli.arguments import BAD_INPUT, FAILED, INCONCLUSIVE, for_shell
+from regun.cli.display import Display, open_display, show_notes
+from regun.cli.options import find_base, load, open_store, setup_of, use_threads
 from regun.cli.terminal import emit, print_table
-from regun.errors import SettingsError
+from regun.deletion import (
+    DeletionRequest,
+    DeletionResult,
+    Forecast,
+    Options,
+    Plan,
+    Project,
+    check_unknown,
+    forget,
+    load_project,
+    make_forecast,
+    prepare,
+    read_pseudonyms,
+    read_request_file,
+    stored_project,
+)
+from regun.deletion.plan import few
+from regun.deletion.receipt_text import how_to_read
+from regun.devices import as_device
+from regun.errors import Problems, SettingsError
 from regun.render.numbers import duration, fixed, interval, many
 from regun.render.tables import plain
-
-if TYPE_CHECKING:
-    from regun.cli.display import Display
-    from regun.deletion import DeletionRequest, DeletionResult, Forecast, Options, Plan, Project
 
 SCOPES = {"all": "all forgotten", "new": "this request"}
 SHOWN = ("retain_acc", "forget_acc", "val_acc", "heldout_acc", "test_acc")
@@ -43,83 +52,7 @@ RETRAIN = "--fallback retrain trains from scratch without the records, by the pr
 ACCEPT = "--accept-inconclusive accepts the model"
 
 
-def add_forget(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "forget",
-        "execute a deletion request: unlearn, audit, decide, write a receipt; exit code 1: rejected, 4: inconclusive",
-        "forget:run",
-        "regun forget --project app.py:project --ids ids.csv --out deletions --fallback retrain",
-    )
-    parser.add_argument("--ids", required=True, metavar="FILE", help=".csv with a column id, .json, or one id per line")
-    parser.add_argument("--out", required=True, metavar="DIR", help="holds the ledger, the receipts and the models")
-    parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
-    add_project(parser)
-    parser.add_argument(
-        "--prepared",
-        metavar="FILE",
-        help="table of regun prepare: nothing but the update is trained; default: the project's",
-    )
-    parser.add_argument("--method", metavar="NAME[@PRESET][,KEY=VALUE...]", help="default: the project's, or auto")
-    parser.add_argument(
-        "--accept",
-        metavar="RULE",
-        help="conditions; default: forgotten, and no more accuracy lost than a retrained model might lose",
-    )
-    parser.add_argument(
-        "--accept-inconclusive",
-        action="store_true",
-        help="accept the model although the tests are inconclusive; receipt and ledger record it",
-    )
-    parser.add_argument(
-        "--out-models",
-        type=whole(0, 1000),
-        metavar="N",
-        help="short trainings without the records, if there are no retrained models (default 2; 0: none)",
-    )
-    parser.add_argument(
-        "--fallback", metavar="METHOD", help="method to try if the first is not accepted, as in retrain[,KEY=VALUE...]"
-    )
-    parser.add_argument("--ignore-unknown", action="store_true", help="continue if some ids are unknown")
-    parser.add_argument("--check-content", action="store_true", help="also search for overlap by content")
-    parser.add_argument("--sign", metavar="FILE", help="sign the receipt with this Ed25519 private key (PEM)")
-    for name, help in (
-        ("reason", "reason of the request, if the file has none"),
-        ("requester", "reference to the requester (a ticket, not a name), if the file has none"),
-        ("received", "day of receipt (2026-11-30), if the file has none; default: today"),
-        ("due", "due day, if the file has none; default: a month after receipt"),
-    ):
-        day = "DAY" if name in ("received", "due") else "TEXT"
-        parser.add_argument(f"--{name}", type=non_empty, metavar=day, help=help)
-    parser.add_argument(
-        "--role", type=non_empty, metavar="TEXT", help="who is responsible, for the receipt; default: the project's"
-    )
-    parser.add_argument("--seed", type=whole(), default=0, help="seed of the unlearning run (default 0)")
-    parser.add_argument(
-        "--bootstrap", type=whole(0, 1_000_000), default=1000, metavar="N", help="resamples for intervals (1000)"
-    )
-    add_machine(parser)
-
-
-def add_project(parser: argparse.ArgumentParser) -> None:
-    """Add the model and the data; options that a stored model determines are None."""
-    parser.add_argument("--project", metavar="FILE.py:FUNCTION", help="function that returns a regun.Project")
-    parser.add_argument("--base", metavar="KEY", help="instead: a model of the store; ids are training indices")
-    add_data_dir(parser)
-    parser.add_argument("--pipeline", metavar="NAME", help="with --base: input pipeline")
-    parser.add_argument("--salt", metavar="FILE", help="ids are written as hashes under this secret (>= 16 bytes)")
-    parser.add_argument(
-        "--model", metavar="FILE.py:FUNCTION", help="with --base: your model code, if the model has any"
-    )
-    fixed_by_model = dict.fromkeys(("data", "recipe", "split"))
-    parser.set_defaults(**fixed_by_model)
-
-
 def run(args: argparse.Namespace) -> int:
-    from regun.cli.display import open_display, show_notes
-    from regun.cli.options import Problems, use_threads
-    from regun.deletion import check_unknown, forget, make_forecast, prepare, read_request_file
-
     problems = Problems()
     texts = [text or "" for text in (args.reason, args.requester, args.received, args.due)]
     request = problems.attempt(lambda: read_request_file(Path(args.ids)).with_defaults(*texts))
@@ -129,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     project = problems.attempt(lambda: read_project(args, display))
     problems.stop_if_any()
     if request is None or options is None or project is None:
-        return 2
+        return BAD_INPUT
     if args.prepared is not None:
         project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
@@ -157,13 +90,8 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done.accepted else FAILED if done.status == "rejected" else INCONCLUSIVE
 
 
-def read_project(args: argparse.Namespace, display: "Display") -> "Project":
+def read_project(args: argparse.Namespace, display: Display) -> Project:
     """Return the project of --project, or of the stored model of --base."""
-    from regun.artifacts.setup import family_of
-    from regun.cli.options import find_base, load, open_store, setup_of
-    from regun.deletion import load_project, stored_project
-    from regun.devices import as_device
-
     if (args.project is None) == (args.base is None):
         raise SettingsError(["give either --project FILE.py:FUNCTION or --base KEY (a model of the store)."])
     if args.project is not None:
@@ -181,9 +109,7 @@ def path_of(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def _options(args: argparse.Namespace) -> "Options":
-    from regun.deletion import Options, read_pseudonyms
-
+def _options(args: argparse.Namespace) -> Options:
     if not args.out:
         raise SettingsError(["--out is empty; name a folder."])
     return Options(
@@ -202,17 +128,15 @@ def _options(args: argparse.Namespace) -> "Options":
     )
 
 
-def _print_plan(plan: "Plan", request: "DeletionRequest", args: argparse.Namespace) -> None:
+def _print_plan(plan: Plan, request: DeletionRequest, args: argparse.Namespace) -> None:
     """Print the plan before it is executed; on standard error if the result is JSON."""
     if not args.quiet:
         lines = [*_plan_lines(plan, request), *([f"  audited with {plan.judging}"] if plan.judging else [])]
         print("\n".join(lines), file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
-def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
+def _plan_lines(plan: Plan, request: DeletionRequest) -> list[str]:
     """Return what the request names, and what of it is left out."""
-    from regun.deletion.plan import few
-
     matched = plan.matched
     ids = f"{many(len(plan.names), 'id')} to forget ({many(len(plan.new), 'training example')})"
     lines = [f"{many(len(request.records), 'line')}: {ids}"]
@@ -232,7 +156,7 @@ def _plan_lines(plan: "Plan", request: "DeletionRequest") -> list[str]:
     return lines
 
 
-def _print_dry(plan: "Plan", request: "DeletionRequest", forecast: "Forecast | None") -> None:
+def _print_dry(plan: Plan, request: DeletionRequest, forecast: Forecast | None) -> None:
     """Print what would happen, the main thing first."""
     if plan.empty:
         print("\n".join(["Nothing would be done.", *_plan_lines(plan, request)]))
@@ -249,7 +173,7 @@ def _print_dry(plan: "Plan", request: "DeletionRequest", forecast: "Forecast | N
     print("Nothing was written.")
 
 
-def _forecast_lines(plan: "Plan", forecast: "Forecast") -> list[str]:
+def _forecast_lines(plan: Plan, forecast: Forecast) -> list[str]:
     """Return what is done and how long it takes, what is judged, and with which power."""
     first, *fallbacks = forecast.runs
     does = "retrain the model from scratch without" if first.from_scratch else "update the current model to forget"
@@ -268,13 +192,13 @@ def _forecast_lines(plan: "Plan", forecast: "Forecast") -> list[str]:
         return [*lines, "         (a model retrained from scratch has forgotten by construction; accuracy decides)"]
     power = forecast.power
     sizes = f"{power.forgotten:,} forgotten and {power.unseen:,} {power.against} records"
-    seen = f"an attack AUC of {power.smallest:.0f} or more" if power.smallest < 100 else "no attack AUC"
+    detected = f"an attack AUC of {power.smallest:.0f} or more" if power.smallest < 100 else "no attack AUC"
     value = f"{power.before.value:.0f} ({interval(power.before.low, power.before.high, 0)})"
     meaning = "a decision can be expected" if power.enough else "expect inconclusive; collect requests or retrain"
-    return [*lines, f"power    {sizes} reveal {seen} in 80 % of cases; the current model has {value}: {meaning}"]
+    return [*lines, f"power    {sizes} reveal {detected} in 80 % of cases; the current model has {value}: {meaning}"]
 
 
-def _time(samples: int | None, forecast: "Forecast") -> str:
+def _time(samples: int | None, forecast: Forecast) -> str:
     if samples is None:
         return "it is a method of your own, so its length is unknown"
     seconds = forecast.seconds(samples)
@@ -282,7 +206,7 @@ def _time(samples: int | None, forecast: "Forecast") -> str:
     return f"{about}at most {samples:,} samples"
 
 
-def _plan_json(plan: "Plan") -> dict[str, Any]:
+def _plan_json(plan: Plan) -> dict[str, Any]:
     matched = plan.matched
     return {
         "number": plan.number,
@@ -299,7 +223,7 @@ def _plan_json(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def _json(done: "DeletionResult") -> dict[str, Any]:
+def _json(done: DeletionResult) -> dict[str, Any]:
     plan, folder = _plan_json(done.plan), done.folder
     if folder is None or done.receipt is None:
         return {"done": False, "plan": plan, "ledger_hash": done.tip}
@@ -320,7 +244,7 @@ def _json(done: "DeletionResult") -> dict[str, Any]:
     }
 
 
-def _print(done: "DeletionResult", args: argparse.Namespace) -> None:
+def _print(done: DeletionResult, args: argparse.Namespace) -> None:
     folder, receipt = done.folder, done.receipt
     if folder is None or receipt is None:
         print("Nothing to do: every known id is already forgotten. Nothing was written.")
@@ -345,7 +269,7 @@ def _print(done: "DeletionResult", args: argparse.Namespace) -> None:
     print(f"check    regun verify {folder / 'receipt.json'}")
 
 
-def _next_step(done: "DeletionResult", receipt: dict[str, Any]) -> str:
+def _next_step(done: DeletionResult, receipt: dict[str, Any]) -> str:
     """Return what to do about a model that was not accepted."""
     last, copies = receipt["method"]["attempts"][-1], done.plan.copies["all"]
     accept = "" if done.status == "rejected" else f"; {ACCEPT}"
@@ -364,9 +288,6 @@ def _next_step(done: "DeletionResult", receipt: dict[str, Any]) -> str:
 
 def _print_numbers(scope: dict[str, Any]) -> None:
     """Print accuracies and attacks before and after, and how to read them."""
-    from regun.auditing import describe
-    from regun.deletion.receipt_text import how_to_read
-
     before, after = scope["before"]["numbers"], scope["after"]["numbers"]
     metrics = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
     rows = [

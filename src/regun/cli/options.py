@@ -3,11 +3,10 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -29,7 +28,7 @@ from regun.cli.display import Display, open_display
 from regun.data.examples import Data
 from regun.data.registry import get_pipeline
 from regun.devices import as_device
-from regun.errors import RegunError, SettingsError
+from regun.errors import Problems, RegunError, SettingsError
 from regun.forget_spec import ForgetSpec
 from regun.plugins import is_code
 from regun.settings import parse_spec
@@ -37,41 +36,9 @@ from regun.splits import Reserve, Splits, make_splits
 from regun.training.job import Budget
 from regun.training.recipes import read_recipe
 
-T = TypeVar("T")
-
 MAX_THREADS = 1024
 FIXED_BY_MODEL = ("data", "model", "recipe", "split")
 """Options that a stored model already determines."""
-
-
-class Problems:
-    """Collects problems, to report all of them at once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def add(self, text: str) -> None:
-        self.texts.append(text)
-
-    @contextmanager
-    def collect(self) -> Generator[None]:
-        """Add the problems of an error that is raised inside."""
-        try:
-            yield
-        except SettingsError as fault:
-            self.texts += fault.problems
-        except RegunError as fault:
-            self.texts.append(str(fault))
-
-    def attempt(self, function: Callable[[], T]) -> T | None:
-        """Return the result of a function; None if it raises an error, whose problems are added."""
-        with self.collect():
-            return function()
-        return None
-
-    def stop_if_any(self) -> None:
-        if self.texts:
-            raise SettingsError(self.texts)
 
 
 @dataclass(frozen=True)

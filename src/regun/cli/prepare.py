@@ -6,55 +6,19 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regun.cli.arguments import Commands, add_machine, add_number, command, number, whole
-from regun.cli.forget import add_project, path_of, read_project
+from regun.cli.display import Display
+from regun.cli.forget import path_of, read_project
+from regun.cli.options import use_threads
+from regun.cli.terminal import emit
+from regun.deletion import Project, prepare_table, read_pseudonyms
 from regun.errors import RegunError, SettingsError
+from regun.prepared import Prepared
 from regun.render.numbers import duration, many
-
-if TYPE_CHECKING:
-    from regun.deletion import Project
-    from regun.prepared import Prepared
-
-
-def add_prepare(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "prepare",
-        "predict every training record by models that never saw it, so that requests train nothing but the update",
-        "prepare:run",
-        "regun prepare --project app.py:project --out prepared.safetensors --workers 2",
-    )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the table; a killed run goes on when run again")
-    add_project(parser)
-    add_number(parser, "--folds N", whole(2), 4, "parts of the training data, each left out of one model (default 4)")
-    add_number(parser, "--repeats N", whole(1), 1, "how often, with other folds (default 1)")
-    add_number(
-        parser,
-        "--share S",
-        number(0, 1),
-        0.25,
-        "part of the project's epochs per model (0.25); not with train_function",
-    )
-    add_number(parser, "--top N", whole(1), None, "with many classes: store the label's and the N largest predictions")
-    add_number(parser, "--seed N", whole(), 0, "seed of folds and trainings (default 0)")
-    add_number(parser, "--workers N", whole(1, 1000), 1, "processes that share the folds (default 1)")
-    parser.add_argument("--refresh", action="store_true", help="prepare again from the current data, in place of FILE")
-    parser.add_argument(
-        "--deletions",
-        metavar="DIR",
-        help="leave out what the requests of this folder (regun forget --out) have forgotten",
-    )
-    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from regun.cli.display import Display
-    from regun.cli.options import use_threads
-    from regun.cli.terminal import emit
-    from regun.deletion import prepare_table, read_pseudonyms
-
     use_threads(args.threads)
     out = Path(args.out)
     if not args.out or not out.absolute().parent.is_dir():
@@ -105,7 +69,7 @@ _PASSED = (
 """Options that decide what is prepared, and where."""
 
 
-def _json(out: Path, table: "Prepared") -> dict[str, Any]:
+def _json(out: Path, table: Prepared) -> dict[str, Any]:
     about = {
         name: table.about[name] for name in ("folds", "repeats", "seed", "trained_by", "recipe", "cost", "created")
     }
@@ -113,7 +77,7 @@ def _json(out: Path, table: "Prepared") -> dict[str, Any]:
     return {"path": str(out), "digest": table.digest, "records": len(table), "keyed_by": sets, **about}
 
 
-def _print(out: Path, table: "Prepared", project: "Project") -> None:
+def _print(out: Path, table: Prepared, project: Project) -> None:
     about = table.about
     how = f"{many(about['folds'], 'fold')}, {many(about['repeats'], 'repeat')}, by {about['trained_by']}"
     print(f"{many(len(table), 'training record')} prepared ({how}) in {duration(about['cost']['seconds'])}")

@@ -59,7 +59,7 @@ class StudyProgress:
 
     def _update(self, task: str, fraction: float, text: str) -> None:
         if task not in self.running:
-            self.running[task] = self.bars.add_task(self.plan.tasks[task].label, total=1.0, text="")
+            self.running[task] = self.bars.add_task(task, total=1.0, text="")
         self.bars.update(self.running[task], completed=fraction, text=text)
 
     def _end(self, event: TaskFinished | TaskFailed) -> None:
@@ -71,10 +71,10 @@ class StudyProgress:
         left = self._left()
         self.bars.update(self.all_tasks, completed=len(self.ended), text=left)
         if isinstance(event, TaskFailed):
-            self._write(f"FAILED {task.label}: {event.error}")
+            self._write(f"FAILED {task.id}: {event.error}")
         elif task.kind in ("train", "tune", "unlearn") or self.live:
             spent = "in the store" if event.in_store else duration(event.seconds)
-            self._write(f"{task.label}: {spent}" + (f"; {left}" if left else ""))
+            self._write(f"{task.id}: {spent}" + (f"; {left}" if left else ""))
 
     def _left(self) -> str:
         tasks = len(self.plan.tasks) - len(self.ended)

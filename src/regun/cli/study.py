@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 
 from regun.artifacts import Store
-from regun.cli.options import Problems, use_threads
+from regun.cli.options import use_threads
 from regun.cli.progress import StudyProgress
 from regun.cli.terminal import emit, print_table, write
 from regun.devices import as_device
-from regun.errors import SettingsError
+from regun.errors import Problems, SettingsError
 from regun.experiments.report.formats import render
 from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError([f"--w is {args.w!r}; give numbers from 0 to 1, as in 0.1,0.5,0.9."]) from None
     before = open_context(args, study)
     if study.tune:
-        waiting = [task.label for task in before.plan.tasks.values() if task.kind == "tune" and not task.done(before)]
+        waiting = [task.id for task in before.plan.tasks.values() if task.kind == "tune" and not task.done(before)]
         if waiting:
             raise RegunError(
                 f"{len(waiting)} searches of this study are not done (the first is {waiting[0]}); "

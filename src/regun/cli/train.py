@@ -13,10 +13,10 @@ from regun.artifacts.setup import read_budget
 from regun.artifacts.trainings import Training, train_model
 from regun.auditing.metrics import accuracy
 from regun.cli.arguments import BAD_INPUT
-from regun.cli.options import Problems, RunContext, load, open_run_context, read_setup, splits_of
+from regun.cli.options import RunContext, load, open_run_context, read_setup, splits_of
 from regun.cli.terminal import emit, print_table
 from regun.data.examples import Examples
-from regun.errors import NotFiniteError
+from regun.errors import NotFiniteError, Problems
 from regun.forget_spec import ForgetSpec
 from regun.render.numbers import duration, fixed, many
 from regun.types import Indices

@@ -8,9 +8,9 @@ from typing import Any
 from regun.artifacts.unlearnings import Unlearning
 from regun.cli.arguments import BAD_INPUT, location_options
 from regun.cli.display import open_display
-from regun.cli.options import Problems, Start, read_start, retrained_models
+from regun.cli.options import Start, read_start, retrained_models
 from regun.cli.terminal import emit, print_table, write
-from regun.errors import SettingsError
+from regun.errors import Problems, SettingsError
 from regun.experiments.report.search_page import HEAD, summary_rows, tuning_files
 from regun.experiments.search import OBJECTIVES, Search, SearchResult, Space, check_objective, need_optuna, search
 from regun.methods import MethodSpec, method_names

@@ -10,9 +10,10 @@ from regun.artifacts.setup import Setup
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli.arguments import BAD_INPUT, for_shell, location_options
 from regun.cli.display import show_notes
-from regun.cli.options import Problems, read_start
+from regun.cli.options import read_start
 from regun.cli.terminal import emit, print_table
 from regun.cli.train import accuracies_of, accuracy_text
+from regun.errors import Problems
 from regun.experiments.search.settings_file import read_settings, settings_for
 from regun.methods import MethodSpec
 from regun.prepared import Prepared

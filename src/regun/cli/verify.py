@@ -1,45 +1,24 @@
 """`regun verify`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from regun.cli.arguments import FAILED, Commands, add_machine, command, for_shell
-from regun.cli.forget import add_project, path_of, read_project
+from regun.cli.arguments import FAILED, for_shell
+from regun.cli.display import open_display
+from regun.cli.forget import path_of, read_project
+from regun.cli.options import use_threads
 from regun.cli.terminal import emit
+from regun.deletion import Check, read_pseudonyms, reaudit_receipt, verify_folder, verify_receipt
 from regun.errors import SettingsError
 from regun.render.numbers import many
 from regun.render.tables import plain
 
-if TYPE_CHECKING:
-    from regun.deletion import Check
-
 MARKS = {True: "ok     ", False: "CHANGED", None: "-      "}
 
 
-def add_verify(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "verify",
-        "verify a receipt: its files, the ledger's chain and the signature; exit code 1: something was changed",
-        "verify:run",
-        "regun verify deletions/requests/0001/receipt.json",
-    )
-    parser.add_argument("receipt", metavar="FILE|DIR", help="a receipt.json, or the folder of a ledger to check it all")
-    parser.add_argument("--public-key", metavar="FILE", help="the Ed25519 public key (PEM) that must have signed")
-    parser.add_argument("--alone", action="store_true", help="a signed receipt without its files and ledger")
-    parser.add_argument("--expect", metavar="HASH", help="with DIR: the hash of a line that the ledger must have")
-    add_project(parser)
-    add_machine(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    from regun.cli.options import use_threads
-
     use_threads(args.threads)
     groups: dict[str, list[Check]] = {}
     for name, checks in _folder(args) if os.path.isdir(args.receipt) else _receipt(args):
@@ -62,17 +41,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
-    from regun.deletion import verify_folder
-
     if args.project is not None or args.base is not None or args.alone:
         raise SettingsError([f"{args.receipt} is a folder; --project, --base and --alone go with one receipt.json."])
     return verify_folder(Path(args.receipt), public_key=path_of(args.public_key), expect=args.expect)
 
 
 def _receipt(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
-    from regun.cli.display import open_display
-    from regun.deletion import Check, read_pseudonyms, reaudit_receipt, verify_receipt
-
     path = Path(args.receipt)
     if args.expect is not None:
         raise SettingsError(["--expect goes with a whole ledger; name its folder, not a receipt."])

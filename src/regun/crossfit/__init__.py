@@ -9,6 +9,6 @@ quarter of the epochs. See METHODS in the documentation for why short models are
 """
 
 from regun.crossfit.fold_models import TrainFunction, function_digest, subset_of
-from regun.crossfit.prepare import prepare
+from regun.crossfit.preparing import prepare
 
 __all__ = ["TrainFunction", "function_digest", "prepare", "subset_of"]

@@ -1,6 +1,7 @@
 """scikit-learn's handwritten digits with noise, so that a model must memorize them."""
 
-from typing import Any, cast
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -17,11 +18,12 @@ def load_digits(pipeline: InputPipeline) -> Data:
     The noise makes a model that fits its training images remember them one by one, so that there is something to
     forget. Stored values cover -1 to 2 of the original range, so that the noise is not clipped.
     """
-    import sklearn.datasets  # takes over a second, which other data sets need not wait for
-
-    pixels, target = cast("tuple[Any, Any]", sklearn.datasets.load_digits(return_X_y=True))
-    clean = np.asarray(pixels, dtype=np.float64).reshape(-1, 8, 8) / 16
-    labels = np.asarray(target, dtype=np.int64)
+    package = find_spec("sklearn")
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None
+    # its file, not its loader: importing scikit-learn takes a second of every process
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    clean, labels = rows[:, :-1].reshape(-1, 8, 8) / 16, rows[:, -1].astype(np.int64)
     draw = np.random.Generator(np.random.PCG64(1797))
     noisy = clean + NOISE * draw.standard_normal(clean.shape)
     images = np.clip(np.rint((noisy + 1) / 3 * 255), 0, 255).astype(np.uint8)[..., None]

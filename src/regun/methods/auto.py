@@ -197,7 +197,7 @@ def _update(config: Config, allowed: int, forget: int, retain: int, recipe: Reci
     own = replace(usual, share=min(config.share, usual.share), steps=config.steps, lr=config.lr)
     if config.steps or crossfit.work(own, forget, retain, recipe).samples <= allowed:
         return own
-    steps = allowed // crossfit.step_samples(own, forget, retain)
+    steps = allowed // crossfit.step_samples(own, forget, retain, recipe)
     whole = steps - steps % crossfit.ROUNDS  # of rounds, so that no step is added
     return replace(own, steps=max(1, whole or steps))
 

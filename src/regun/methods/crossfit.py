@@ -5,13 +5,17 @@
     first part: L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x')) + w CE(B_r)
     last part:  L = CE(B_r), for a share `repair` of the steps
 
-ReGUn's own idea carried to its end: the reference of a record is a model that really never saw it. With augmented
-inputs alone the model forgets too little, and what it forgot comes back; with plain ones alone an attack sees that it
-knows them less than unseen ones. The last part repairs retain accuracy; forgetting that further training undoes is
-undone there, and not after the request. b is the full size of a forget batch, so that a single record weighs as much as
-one of many. All batches of a step go through the model together. The learning rate starts at `rate` times that of
-training, scaled to the size of a step, and anneals to 0. The request costs `share` of a retraining; no other model is
-trained.
+ReGUn's own idea carried to its end: the reference of a record is a model that really never saw it. The last part
+repairs retain accuracy, and brings back what retained examples teach about the forgotten ones. How much that is, the
+table says: the share of steps is the mean of q at the labels, at most a half. Forgetting that further training undoes
+is undone there, and not after the request. b is the full size of a forget batch, so that a single record weighs as much
+as one of many. All batches of a step go through the model together, and CE is smoothed as in training. The learning
+rate starts at `rate` times that of training, scaled to the size of a step, and anneals to 0. The request costs `share`
+of a retraining; no other model is trained.
+
+Steps follow the optimizer of training. SGD takes 32 forgotten and 32 retained examples. Adam moves every weight by
+about its rate, however small the gradient. It forgets more for the same samples in many small steps at a higher rate:
+half of the batch of training, three eighths of it forgotten.
 
 Own to regun. Related: oracle matching and datamodel matching (Georgiev et al., Attribute-to-Delete, ICLR 2025);
 cross-fitting in statistics.
@@ -51,26 +55,60 @@ LEAST_STEPS = 40
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of cross-fitted references."""
+    """Settings of cross-fitted references; those without a default follow from the optimizer of training."""
 
     share: float = setting(0.16, "samples of the update as a share of those of a retraining", above=0, high=1)
     steps: int | None = setting(None, "steps of the update (default: what `share` allows)", low=1)
-    batch_size: int = setting(32, "forgotten inputs per step", low=1)
-    retain_batch: int = setting(32, "retained examples per step", low=1)
-    rate: float = setting(0.5, "learning rate per example as a multiple of that of training", above=0)
+    batch_size: int | None = setting(None, "forgotten inputs per step (default: 32; Adam: 3/16 of a batch)", low=1)
+    retain_batch: int | None = setting(None, "retained examples per step (default: 32; Adam: 5/16 of a batch)", low=1)
+    rate: float | None = setting(
+        None, "learning rate per example as a multiple of that of training (default: 0.5; Adam: 1.5)", above=0
+    )
     lr: float | None = setting(None, "learning rate (default: from rate)", above=0)
     w: float = setting(0.5, "weight of the retain loss in the first part", low=0, high=1)
-    plain: float = setting(0.75, "share of the forgotten inputs that are not augmented", low=0, high=1)
-    repair: float = setting(0.4, "last part of the steps, on retained examples alone", low=0, high=1)
+    plain: float = setting(1.0, "share of the forgotten inputs that are not augmented", low=0, high=1)
+    repair: float | None = setting(
+        None, "last part of the steps, on retained examples alone (default: mean of q, at most half)", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         check(self, "crossfit")
 
 
-def step_samples(config: Config, forget: int, retain: int) -> int:
+@dataclass(frozen=True)
+class _Update:
+    """Examples of a step (plain and augmented forgotten ones, retained ones), and the learning rate."""
+
+    plain: int
+    augmented: int
+    retain: int
+    lr: float
+
+    @property
+    def forget(self) -> int:
+        return self.plain + self.augmented
+
+
+def _update(config: Config, recipe: Recipe) -> _Update:
+    """Return the settings with what follows from the recipe of training."""
+    if recipe.optimizer == "sgd":
+        forget, retain, rate = 32, 32, 0.5
+    else:
+        forget, retain, rate = max(1, 3 * recipe.batch_size // 16), max(1, 5 * recipe.batch_size // 16), 1.5
+    forget, retain = config.batch_size or forget, config.retain_batch or retain
+    plain = round(config.plain * forget)
+    return _Update(
+        plain=plain,
+        augmented=forget - plain,
+        retain=retain,
+        lr=config.lr or (config.rate or rate) * min(1.0, (forget + retain) / recipe.batch_size) * recipe.lr,
+    )
+
+
+def step_samples(config: Config, forget: int, retain: int, recipe: Recipe | None) -> int:
     """Return the most examples that a step sees."""
-    plain, augmented = _forget_batches(config)
-    return min(plain, forget) + min(augmented, forget) + min(config.retain_batch, retain)
+    update = _update(config, recipe or assumed_recipe(retain))
+    return min(update.plain, forget) + min(update.augmented, forget) + min(update.retain, retain)
 
 
 def plan_steps(config: Config, forget: int, retain: int, recipe: Recipe | None) -> int:
@@ -78,14 +116,14 @@ def plan_steps(config: Config, forget: int, retain: int, recipe: Recipe | None) 
     if config.steps is not None:
         return config.steps
     samples = (recipe or assumed_recipe(retain)).epochs * retain
-    return max(LEAST_STEPS, round(config.share * samples / step_samples(config, forget, retain)))
+    return max(LEAST_STEPS, round(config.share * samples / step_samples(config, forget, retain, recipe)))
 
 
 def work(config: Config, forget: int, retain: int, recipe: Recipe | None) -> Work:
     """Return the work: the steps of the update."""
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
     steps = rounds * each
-    return Work(steps, steps * step_samples(config, forget, retain))
+    return Work(steps, steps * step_samples(config, forget, retain, recipe))
 
 
 def is_loss(config: Config) -> bool:
@@ -98,42 +136,43 @@ def unlearn(job: Job, config: Config) -> Fitted:
     if job.out_of_fold is None:
         raise RegunError("crossfit needs a prepared table; make one with regun.prepare and give prepared=.")
     forget, retain = len(job.indices("forget")), len(job.indices("retain"))
+    recipe = job.recipe or assumed_recipe(retain)
+    update, smoothing = _update(config, recipe), recipe.label_smoothing
     target = _rows_of(job, job.out_of_fold.cpu())
 
     def loss(step: Step) -> Tensor:
-        if not (step.has("forget") or step.has("plain")):
-            return functional.cross_entropy(job.logits(step.retain.x), step.retain.y)
         forgotten = [step.part(name) for name in ("plain", "forget") if step.has(name)]
         *outputs, retained = joint_logits(job, *(batch.x for batch in forgotten), step.retain.x)
+        keeping = functional.cross_entropy(retained, step.retain.y, label_smoothing=smoothing)
+        if not forgotten:
+            return keeping
         q = send(torch.cat([target(batch) for batch in forgotten]), job.device)
         forgetting = functional.kl_div(functional.log_softmax(torch.cat(outputs), dim=1), q, reduction="sum")
-        keeping = functional.cross_entropy(retained, step.retain.y)
-        return (1 - config.w) * forgetting / config.batch_size + config.w * keeping
+        return (1 - config.w) * forgetting / update.forget + config.w * keeping
 
-    recipe = job.recipe or assumed_recipe(retain)
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
-    scale = min(1.0, (config.batch_size + config.retain_batch) / recipe.batch_size)
-    updates = recipe.annealed(rounds, config.lr or config.rate * scale * recipe.lr)
-    return fit(job, _stream(job, config, rounds, each), loss, updates)
+    whole = step_samples(config, forget, retain, recipe)
+    repair = _mean_of_labels(job) if config.repair is None else config.repair
+    stream = _stream(job, update, rounds - round(repair * rounds), each, whole)
+    return fit(job, stream, loss, recipe.annealed(rounds, update.lr))
 
 
-def _stream(job: Job, config: Config, rounds: int, each: int) -> Stream:
-    """Return rounds of `each` steps with plain and augmented forgotten inputs, then rounds of retained ones alone."""
+def _mean_of_labels(job: Job) -> float:
+    """Return the mean probability that the table gives the labels of the forgotten records, at most a half."""
+    assert job.out_of_fold is not None
+    labels = torch.from_numpy(job.examples.labels_at(job.indices("forget")))
+    return min(0.5, float(job.out_of_fold.cpu()[torch.arange(len(labels)), labels].mean()))
+
+
+def _stream(job: Job, update: _Update, first: int, each: int, whole: int) -> Stream:
+    """Return `first` rounds of `each` steps with forgotten and retained inputs, then rounds of retained ones alone."""
     forget, retain = job.indices("forget"), job.indices("retain")
-    plain, augmented = _forget_batches(config)
-    parts = [one_pass(job, "retain", retain, config.retain_batch)]
-    parts += [one_pass(job, "plain", forget, plain, augment=False)] if plain else []
-    parts += [one_pass(job, "forget", forget, augmented)] if augmented else []
+    parts = [one_pass(job, "retain", retain, update.retain)]
+    parts += [one_pass(job, "plain", forget, update.plain, augment=False)] if update.plain else []
+    parts += [one_pass(job, "forget", forget, update.augmented)] if update.augmented else []
     forgetting = side_by_side([in_rounds(part, each) for part in parts])
-    repairing = in_rounds(one_pass(job, "retain", retain, step_samples(config, len(forget), len(retain))), each)
-    first = rounds - round(config.repair * rounds)
+    repairing = in_rounds(one_pass(job, "retain", retain, whole), each)
     return chained(lambda epoch: [(forgetting, epoch) if epoch < first else (repairing, epoch - first)])
-
-
-def _forget_batches(config: Config) -> tuple[int, int]:
-    """Return how many of the forgotten inputs of a step are plain, and how many augmented."""
-    plain = round(config.plain * config.batch_size)
-    return plain, config.batch_size - plain
 
 
 def _rows_of(job: Job, values: Tensor) -> Callable[[Batch], Tensor]:

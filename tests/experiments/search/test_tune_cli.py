@@ -2,19 +2,17 @@
 
 import csv
 import json
-import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
+from forked import PATIENCE, Forked
 
 from expect import assert_names
 from regun.artifacts import Store
 from regun.cli import main
 from regun.experiments.search.settings_file import read_settings
-from toys import hear_interrupts
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.usefixtures("plain_surroundings")
@@ -143,22 +141,22 @@ def test_all_mistakes_are_reported_at_once(run, base: str) -> None:
     assert_names(err, "'x'", "--trials", "'a'", "'b'")
 
 
-def test_ctrl_c_keeps_what_is_finished(base: str, home: Path) -> None:
+def test_ctrl_c_keeps_what_is_finished(base: str, home: Path, tmp_path: Path) -> None:
     words = f"tune --base {base} --forget 0.1 --budget steps=40 --threads 1 --objective reference --methods l1_sparse"
-    where = ["--trials", "6", "--store", str(home / "store"), "--json"]
-    command = [sys.executable, "-m", "regun", *words.split(), *where]
-    surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, **pipes, env=surroundings, preexec_fn=hear_interrupts)
-    assert any("trial 2/6" in line for line in process.stderr)  # reads up to that line
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, out) == (130, "")
+    where = ["--trials", "4", "--store", str(home / "store"), "--json"]
+    command = [*words.split(), *where]
+    process = Forked(tmp_path, *command)
+    deadline = time.monotonic() + PATIENCE
+    while "trial 1/4" not in process.errors.read_text() and process.running and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill(signal.SIGINT)
+    code, out, err = process.ended()
+    assert (code, out) == (130, "")
     assert "Traceback" not in err
     finished = len(Store(home / "store").artifacts("score"))
-    done = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["methods"]["l1_sparse"]["trials"]) == 6
-    assert "trial 6/6" in done.stderr
+    code, out, err = Forked(tmp_path, *command).ended()
+    assert code == 0, err
+    assert len(json.loads(out)["methods"]["l1_sparse"]["trials"]) == 4
+    assert "trial 4/4" in err
     made = [a.manifest["created"] for a in Store(home / "store").artifacts("score")]
-    assert len(made) <= finished + 4  # what was finished before was not made again
+    assert len(made) <= finished + 3  # what was finished before was not made again

@@ -22,6 +22,7 @@ PATIENCE = 900
 TEXT = MINI.replace("digits,epochs=3", "digits,epochs=12,batch_size=16").replace("references = 2", "references = 1")
 
 
+@pytest.mark.slow
 def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     (tmp_path / "mini.toml").write_text(TEXT)
@@ -37,6 +38,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     assert evaluations(tmp_path / "store") == evaluations(tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_a_lost_head_ends_the_study_in_a_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """Ray itself ends a process whose head is gone for long; either way nothing is lost but what was running."""
     pytest.importorskip("ray")

@@ -41,7 +41,7 @@ def rows(out: Path) -> list[dict]:
 
 def test_every_epoch_and_every_result_is_a_line(opened: OpenStudy, out: Path) -> None:
     found = rows(out)
-    epochs = [row for row in found if row["event"] == "epoch" and row["label"] == "Finetune, 10 %, seed 0"]
+    epochs = [row for row in found if row["event"] == "epoch" and row["task"] == "unlearn finetune, 0.1, seed 0"]
     assert [row["number"] for row in epochs] == [1, 2]
     assert all(row["loss"] > 0 for row in epochs)
     done = next(row for row in found if row["event"] == "finished" and row["task"] == "evaluate finetune, 0.1, seed 0")
@@ -64,7 +64,7 @@ def replay(opened: OpenStudy, out: Path, folder: Path, name: str) -> None:
     found = Tracking(opened, folder, open_trackers([name], "mini", folder))
     for row in rows(out):
         if row["event"] in ("epoch", "finished"):
-            found(event_from_json({k: v for k, v in row.items() if k not in ("time", "label", "metrics")}))
+            found(event_from_json({k: v for k, v in row.items() if k not in ("time", "metrics")}))
     found.close()
 
 
@@ -77,8 +77,8 @@ def test_tensorboard(opened: OpenStudy, out: Path, tmp_path: Path) -> None:
         replay(opened, out, tmp_path, "tensorboard")
         events = EventAccumulator(str(tmp_path / "tensorboard"))
         events.Reload()
-        losses = events.Scalars("Finetune, 10 %, seed 0/loss")
-        final = events.Scalars("audit of Finetune, 10 %, seed 0/gap_rftp")
+        losses = events.Scalars("unlearn finetune, 0.1, seed 0/loss")
+        final = events.Scalars("evaluate finetune, 0.1, seed 0/gap_rftp")
     assert [point.step for point in losses] == [1, 2]
     expected = stored_evaluation(opened, opened.plan.tasks["evaluate finetune, 0.1, seed 0"]).values()["gap_rftp"]
     assert final[0].value == pytest.approx(expected, rel=1e-5)
@@ -93,10 +93,10 @@ def test_mlflow(opened: OpenStudy, out: Path, tmp_path: Path, monkeypatch: pytes
         replay(opened, out, tmp_path, "mlflow")
         client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
         (run,) = client.search_runs([client.get_experiment_by_name("mini").experiment_id])
-        history = client.get_metric_history(run.info.run_id, "Finetune_ 10 __ seed 0/loss")
+        history = client.get_metric_history(run.info.run_id, "unlearn finetune_ 0.1_ seed 0/loss")
     assert run.info.status == "FINISHED"
     assert [point.step for point in history] == [1, 2]
-    assert "audit of Finetune_ 10 __ seed 0/gap_rftp" in run.data.metrics
+    assert "evaluate finetune_ 0.1_ seed 0/gap_rftp" in run.data.metrics
 
 
 def test_wandb_offline_needs_no_account(

@@ -110,9 +110,9 @@ def piped(shown: Table) -> str:
 def _column(shown: Table, place: int) -> list[str]:
     """A column with its head: decimal points and deviations line up, words stand to the left."""
     cells = [row.cells[place] for row in shown.rows]
-    words = shown.columns[place] == VERDICT
-    room = 0 if words else max((len(cell.value) for cell in cells), default=0)
+    is_text = shown.columns[place] == VERDICT
+    room = 0 if is_text else max((len(cell.value) for cell in cells), default=0)
     texts = [f"{cell.value:>{room}} {cell.spread}".rstrip() + _MARKS[cell.mark] for cell in cells]
     full = max(map(width, [shown.heads[place], *texts]))
-    right = not words and not any(cell.spread for cell in cells)
+    right = not is_text and not any(cell.spread for cell in cells)
     return [padded(text, full, right=right) for text in [shown.heads[place], *texts]]

@@ -83,7 +83,7 @@ def build_report(
         searches_view(by_method, gallery, title=f"Search of settings, {request}", link=f"search-{k + 1}")
         for k, (request, by_method) in enumerate(searches)
     ]
-    others = [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget not in known]
+    more_tradeoffs = [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget not in known]
     return render(
         "report.html",
         PACKAGE,
@@ -91,7 +91,7 @@ def build_report(
         results=results,
         overview=overview,
         requests=requests,
-        other_tradeoffs=others,
+        other_tradeoffs=more_tradeoffs,
         searches=views,
         limits=limits(results),
         explained=explained,

@@ -71,12 +71,12 @@ def relearning(block: Block, details: RequestDetails, gallery: Gallery) -> dict[
     if details.relearning is None:
         return None
     arrays = relearn_arrays(details.relearning)
-    others = [("reference", curve) for curve in arrays.references]
-    others += [(role, arrays.curves[role]) for role in ("base", "retrain") if role in arrays.curves]
+    context = [("reference", curve) for curve in arrays.references]
+    context += [(role, arrays.curves[role]) for role in ("base", "retrain") if role in arrays.curves]
 
     def panel(row: Row) -> Panel:
         curve = arrays.curves[row.name]
-        figure = charts.relearning_figure([*others, ("method", curve)], arrays.limits)
+        figure = charts.relearning_figure([*context, ("method", curve)], arrays.limits)
         acc, auc = (f"{fixed(values[0], 1)} to {fixed(values[-1], 1)} %" for values in curve[1:])
         svg = gallery.embed(figure, f"Relearning of {row.title}: forget accuracy from {acc}, AUC {auc}")
         return Panel(row.title, f"{fixed(curve[1][0], 0)} → {fixed(curve[1][-1], 0)} %", svg)

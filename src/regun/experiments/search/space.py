@@ -51,9 +51,9 @@ class Space:
         """Return every combination of a finite space: the start first, the others in an order drawn from the seed."""
         choices = [axis.values for axis in self.axes.values() if isinstance(axis, Choice)]
         every = [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*choices)]
-        others = [values for values in every if values != dict(self.start)]
-        order = np.random.default_rng(derive(seed, "combinations")).permutation(len(others))
-        return [dict(self.start), *(others[k] for k in order)]
+        rest = [values for values in every if values != dict(self.start)]
+        order = np.random.default_rng(derive(seed, "combinations")).permutation(len(rest))
+        return [dict(self.start), *(rest[k] for k in order)]
 
     def point(self, unit: Sequence[float]) -> Values:
         """Return the point of the space at `unit`, one number in [0, 1) per axis, uniform on the scale of each axis."""

@@ -25,7 +25,7 @@ def collect(opened: OpenStudy, failed: Mapping[str, str] | None = None, paper: P
     checks = RelearnChecks(opened)
     blocks = tuple(_block(opened, forget, checks) for forget in study.forget)
     missing = [
-        f"{task.label}: {errors.get(task.id, 'not made yet')}"
+        f"{task.id}: {errors.get(task.id, 'not made yet')}"
         for task in opened.plan.tasks.values()
         if (not isinstance(task, Predict | MeasureFloor | Evaluate) and not task.done(opened))
         or (task.id in errors and not any(need.id in errors for need in task.needs))
@@ -108,9 +108,11 @@ def example_rows(opened: OpenStudy, attack: str | None = None) -> Iterator[dict[
     for task in opened.plan.of_type(Evaluate):
         if task.model in task.retrained:
             continue
-        target, *others = (_predictions(opened, task, m.result(opened)) for m in (task.model, *task.retrained[1:]))
-        references = [splits for splits in others if splits]
-        if target is None or len(references) < len(others):
+        target, *by_reference = (
+            _predictions(opened, task, m.result(opened)) for m in (task.model, *task.retrained[1:])
+        )
+        references = [splits for splits in by_reference if splits]
+        if target is None or len(references) < len(by_reference):
             continue
         who = {"forget": task.forget, "method": task.name, "seed": task.seed, "repeat": task.repeat}
         for risk in risk_list(target, references, attack=attack):

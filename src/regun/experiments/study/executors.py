@@ -3,11 +3,12 @@
 import json
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from regun.errors import RegunError
@@ -64,7 +65,7 @@ class InProcess:
 
 @dataclass
 class _Worker:
-    process: SpawnProcess
+    process: BaseProcess
     connection: Connection
     task: str = ""
     ready: bool = False
@@ -79,7 +80,9 @@ class Processes:
             raise RegunError(f"workers is {workers}; give at least 1.")
         share = threads or max(1, (os.cpu_count() or 1) // workers)
         self.text, self.silence = payload(opened, share), silence
-        self.context = multiprocessing.get_context("spawn")
+        # on Linux workers are forked from a server that has imported everything once and started no threads
+        self.context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        self.context.set_forkserver_preload(["regun.experiments.study.worker", "torch._dynamo"])
         self.workers = [self._worker() for _ in range(workers)]
         self.attempts: dict[str, int] = {}
 

@@ -1,6 +1,6 @@
 """Studies from files: parsed and checked once, every mistake named in one error."""
 
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import get_pipeline
-from regun.errors import RegunError, SettingsError, unknown
+from regun.errors import Problems, RegunError, SettingsError, unknown
 from regun.experiments.search.settings_file import Blocks, parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
 from regun.forget_spec import ForgetSpec
@@ -88,56 +88,46 @@ def _check_shapes(study: Study) -> None:
 
 def check_study(study: Study) -> None:
     """Raise one error that lists everything wrong in a study, before any data are read."""
-    problems = [f"study.{key} is empty; give at least one." for key in LISTS[:3] if not getattr(study, key)]
-
-    def attempt(parse: Callable[[], Any]) -> Any:
-        try:
-            return parse()
-        except SettingsError as error:
-            problems.extend(error.problems)
-        except RegunError as error:
-            problems.append(str(error))
-        return None
-
+    problems = Problems()
+    attempt = problems.attempt
+    problems.add(*(f"study.{key} is empty; give at least one." for key in LISTS[:3] if not getattr(study, key)))
     for key in LISTS:
         values = list(getattr(study, key))
-        problems += [f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1]
-    allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
-    if not study.name or study.name.startswith(".") or set(study.name) - allowed:
-        problems.append(f"study.name is {study.name!r}; use letters, digits, dots (not first), dashes and underscores.")
-    problems += [
-        f"study.seeds holds {seed}; give whole numbers from 0 to {FIRST_REFERENCE - 1}."
-        for seed in study.seeds
-        if not 0 <= seed < FIRST_REFERENCE
-    ]
+        problems.add(*[f"study.{key} names {v!r} twice; give each once." for v in values if values.count(v) > 1][:1])
+    if not re.fullmatch(r"[\w-][\w.-]*", study.name, re.ASCII):
+        problems.add(f"study.name is {study.name!r}; use letters, digits, dots (not first), dashes and underscores.")
+    wrong = [seed for seed in study.seeds if not 0 <= seed < FIRST_REFERENCE]
+    problems.add(*(f"study.seeds holds {n}; give whole numbers from 0 to {FIRST_REFERENCE - 1}." for n in wrong))
     requests: dict[ForgetSpec, str] = {}
     for text in study.forget:
         spec = attempt(lambda text=text: ForgetSpec.parse(text, study.folder))
         same = requests.setdefault(spec, text) if spec is not None else text
         if same != text:
-            problems.append(f"study.forget names {same!r} and {text!r}, which are the same; give each once.")
+            problems.add(f"study.forget names {same!r} and {text!r}, which are the same; give each once.")
     specs = {text: attempt(lambda text=text: MethodSpec.parse(text, study.folder)) for text in study.compared}
-    for key in ("data_spec", "model_spec", "recipe_value", "budget_value", "tuning"):
-        attempt(lambda key=key: study.data_spec(".") if key == "data_spec" else getattr(study, key))
+    attempt(lambda: study.data_spec("."))
+    for key in ("model_spec", "recipe_value", "budget_value", "tuning"):
+        attempt(lambda key=key: getattr(study, key))
     attempt(lambda: get_pipeline(study.pipeline_name, parse_spec(study.data)[0]))
     for text in study.audit_attacks or ():
         attempt(lambda text=text: resolve_attack(text))
     for text in study.audit_metrics:
         attempt(lambda text=text: resolve_metric(text))
-    problems += _tuning_problems(study)
+    problems.add(*_tuning_problems(study))
     if all(specs.values()):
         ranked = {study.method_specs[text].text for text in study.methods}
-        problems += [
-            f"study.unranked names {text!r}, which study.methods names too; give it in one of the two."
-            for text in study.unranked
-            if study.method_specs[text].text in ranked
-        ]
+        problems.add(
+            *(
+                f"study.unranked names {text!r}, which study.methods names too; give it in one of the two."
+                for text in study.unranked
+                if study.method_specs[text].text in ranked
+            )
+        )
         for text in study.compared:
             for forget in study.forget:
                 attempt(lambda text=text, forget=forget: study.resolve(text, forget))
-        problems += attempt(lambda: _strays(study)) or []
-    if problems:
-        raise SettingsError(list(dict.fromkeys(problems)))
+        problems.add(*(attempt(lambda: _strays(study)) or ()))
+    problems.stop_if_any()
 
 
 def _tuning_problems(study: Study) -> list[str]:

@@ -1,7 +1,7 @@
 """From a study to its tasks, before anything runs: a pure function of the study and the training labels."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 from regun.artifacts.out_of_fold import FOLDS, REPEATS, SHARE
 from regun.artifacts.selection import EARLY, early_recipe
 from regun.experiments.search import Space
-from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow, Study
+from regun.experiments.study.spec import MethodRow, Study
 from regun.experiments.study.tasks import (
     KINDS,
     CrossFit,
@@ -92,12 +92,12 @@ def plan_study(study: Study, labels: Indices, test: int = 0) -> StudyPlan:
         for forget in study.forget:
             planner.add_request(seed, forget)
     sizes = {forget: planner.request(study.seeds[0], forget).sizes for forget in study.forget}
-    return StudyPlan(study, {task.id: task for task in _in_order(planner.tasks.values())}, sizes)
+    return StudyPlan(study, planner.tasks, sizes)
 
 
 @dataclass
 class _Planner:
-    """Adds tasks; a task whose id was planned before is that task."""
+    """Adds tasks, each after those that it needs; a task whose id was planned before is that task."""
 
     study: Study
     labels: Indices
@@ -115,7 +115,7 @@ class _Planner:
         split, spec = self.study.split_of(seed), self.study.requests.get(forget)
         if (split, forget) not in self.requests:
             sizes = _sizes(self.labels, spec, self.study.reserve(self.labels, split))
-            request = Request(split, forget, spec.label if spec else "", sizes)
+            request = Request(split, forget, sizes)
             selection = self.select(request, spec, seed) if spec and spec.needs_model else None
             self.requests[split, forget] = replace(request, selection=selection)
         return self.requests[split, forget]
@@ -123,21 +123,13 @@ class _Planner:
     def add_request(self, seed: int, forget: str) -> None:
         """Add everything that one request of one seed takes."""
         study, request = self.study, self.request(seed, forget)
-        where = f"{request.label}, seed {seed}"
-        base, retrain = self.train_base(seed), self.retrain(seed, request, seed)
-        retrained = (retrain, *(self.retrain(seed, request, other) for other in study.reference_seeds))
+        base, retrain = self.train_base(seed), self.retrain(request, seed)
+        retrained = (retrain, *(self.retrain(request, other) for other in study.reference_seeds))
         predictions: dict[Model, Predict] = {m: self.predict(m, seed, request) for m in (base, *retrained)}
         floor = None
         if study.references > 1:
-            floor = MeasureFloor(
-                id=f"floor, {forget}, seed {seed}",
-                label=f"noise floor, {where}",
-                request=request,
-                seed=seed,
-                retrained=retrained,
-                predictions=tuple(predictions[model] for model in retrained),
-            )
-            floor = self.add(floor)
+            predicted = tuple(predictions[model] for model in retrained)
+            floor = self.add(MeasureFloor(request=request, seed=seed, retrained=retrained, predictions=predicted))
         models: list[tuple[str, int, Model]] = [("retrain", 0, retrain), ("base", 0, base)]
         for row in study.rows.values():
             for repeat in range(study.repeats):
@@ -150,8 +142,6 @@ class _Planner:
             compared = (model, *retrained) if model is retrain else (model, base, *retrained)
             self.add(
                 Evaluate(
-                    id=f"evaluate {name}, {forget}, seed {seed}{_run(repeat)}",
-                    label=f"audit of {study.title_of(name)}, {where}{_run(repeat)}",
                     request=request,
                     seed=seed,
                     name=name,
@@ -166,119 +156,62 @@ class _Planner:
 
     def train_base(self, seed: int, training_seed: int | None = None) -> Train:
         """Add the base model of a seed's split, trained from that seed or another one."""
-        request, trained_from = self.request(seed), seed if training_seed is None else training_seed
-        task_id = f"train base, split {request.split}, seed {trained_from}"
-        work = _training_work(self.study.recipe_value, request.sizes["retain"])
-        label = f"base, seed {seed}"
-        return self.add(Train(id=task_id, label=label, request=request, seed=trained_from, role="base", work=work))
+        return self.retrain(self.request(seed), seed if training_seed is None else training_seed)
 
-    def retrain(self, seed: int, request: Request, training_seed: int) -> Train:
+    def retrain(self, request: Request, training_seed: int) -> Train:
         """Add a model trained without the forget set: Retrain, from the study's seed, or a reference."""
-        number = training_seed - FIRST_REFERENCE + 1
-        role = "reference" if number > 0 else "retrain"
-        return self.add(
-            Train(
-                id=f"train without {request.forget}, split {request.split}, seed {training_seed}",
-                label=f"{role}{f' {number}' if number > 0 else ''}, {request.label}, seed {seed}",
-                request=request,
-                seed=training_seed,
-                role=role,
-                work=_training_work(self.study.recipe_value, request.sizes["retain"]),
-            )
-        )
+        work = _training_work(self.study.recipe_value, request.sizes["retain"])
+        return self.add(Train(request=request, seed=training_seed, work=work))
 
     def select(self, request: Request, spec: ForgetSpec, seed: int) -> Select:
         """Add the models that decide which examples a request means, and their selection."""
-        split, base, models = request.split, self.request(seed), list[Train]()
-        if not spec.needs_early_models:
-            models.append(self.train_base(seed, split))
-        for number in range(EARLY) if spec.needs_early_models else ():
-            early = Train(
-                id=f"train early {number + 1}, split {split}",
-                label=f"short training {number + 1} of {EARLY}, split {split}",
-                request=base,
-                seed=seed,
-                role="early",
-                early=number,
-                work=_training_work(early_recipe(self.study.recipe_value), base.sizes["retain"]),
-            )
-            models.append(self.add(early))
-        return self.add(
-            Select(
-                id=f"select {request.forget}, split {split}",
-                label=f"which examples {request.label} are, split {split}",
-                request=request,
-                seed=split,
-                models=tuple(models),
-                work=Work(0, round(FORWARD * sum(request.sizes.values()) * len(models))),
-            )
-        )
+        if spec.needs_early_models:
+            base, recipe = self.request(seed), early_recipe(self.study.recipe_value)
+            work = _training_work(recipe, base.sizes["retain"])
+            models = [self.add(Train(request=base, seed=seed, early=number, work=work)) for number in range(EARLY)]
+        else:
+            models = [self.train_base(seed, request.split)]
+        work = Work(0, round(FORWARD * sum(request.sizes.values()) * len(models)))
+        return self.add(Select(request=request, seed=request.split, models=tuple(models), work=work))
 
     def cross_fit(self, seed: int) -> CrossFit:
         """Add the out-of-fold predictions of a seed's split: a short training per fold, and the table of them."""
         request, recipe = self.request(seed), shorten(self.study.recipe_value, SHARE)
         split, examples = request.split, request.sizes["retain"]
+        work = _training_work(recipe, examples - round(examples / FOLDS))
         folds = [
-            FitFold(
-                id=f"fold {number + 1}, repeat {repeat + 1}, split {split}",
-                label=f"training without fold {number + 1} of {FOLDS}, split {split}{_run(repeat)}",
-                request=request,
-                seed=split,
-                number=number,
-                repeat=repeat,
-                work=_training_work(recipe, examples - round(examples / FOLDS)),
-            )
+            self.add(FitFold(request=request, seed=split, number=number, repeat=repeat, work=work))
             for repeat in range(REPEATS)
             for number in range(FOLDS)
         ]
-        return self.add(
-            CrossFit(
-                id=f"table, split {split}",
-                label=f"table of out-of-fold predictions, split {split}",
-                request=request,
-                seed=split,
-                folds=tuple(self.add(fold) for fold in folds),
-            )
-        )
+        return self.add(CrossFit(request=request, seed=split, folds=tuple(folds)))
 
     def unlearn(self, row: MethodRow, repeat: int, seed: int, request: Request, base: Train) -> Unlearn:
         study = self.study
         method, config = study.resolve(row.text, request.forget)
         table = self._table(method, config, seed, request)
-        return self.add(
-            Unlearn(
-                id=f"unlearn {row.name}, {request.forget}, seed {seed}{_run(repeat)}",
-                label=f"{row.title}, {request.label}, seed {seed}{_run(repeat)}",
-                request=request,
-                seed=seed,
-                row=row,
-                repeat=repeat,
-                base=base,
-                tune=self.tune(row, request.forget) if study.tuning and method.search.get(study.family) else None,
-                table=table,
-                work=self._method_work(method, config, request, table is not None),
-            )
-        )
+        tune = self.tune(row, request.forget) if study.tuning and method.search.get(study.family) else None
+        work = self._method_work(method, config, request, table is not None)
+        task = Unlearn(request=request, seed=seed, row=row, repeat=repeat, base=base, tune=tune, table=table, work=work)
+        return self.add(task)
 
     def tune(self, row: MethodRow, forget: str) -> Tune:
         """Add the search for a method's settings: once for each request, on one seed, used for all seeds."""
         study, tuning, seed = self.study, self.study.tuning, self.study.tuned_on
         assert tuning is not None
         request = self.request(seed, forget)
-        others = (seed, *study.reference_seeds) if tuning.objective == "gap" else ()
+        retrained_from = (seed, *study.reference_seeds) if tuning.objective == "gap" else ()
         method, config = study.resolve(row.text, forget)
         trials = Space.of(method, config, study.family, tuple(row.spec.settings)).at_most(tuning.trials)
         table = self._table(method, config, seed, request)
         one = self._method_work(method, config, request, table is not None)
         return self.add(
             Tune(
-                id=f"tune {row.name}, {forget}",
-                label=f"tune {row.title}, {request.label}",
                 request=request,
                 seed=seed,
                 row=row,
                 base=self.train_base(seed),
-                retrained=tuple(self.retrain(seed, request, other) for other in others),
+                retrained=tuple(self.retrain(request, training_seed) for training_seed in retrained_from),
                 trials=trials,
                 table=table,
                 work=Work(trials * one.steps, trials * one.samples) if one else None,
@@ -290,29 +223,11 @@ class _Planner:
         points = relearning_checkpoints(updates, sizes["retain"])
         predicted = sizes["forget"] + (self.test or sizes["heldout"]) + min(RETAINED, sizes["retain"])
         samples = updates.epochs * sizes["retain"] + round(FORWARD * len(points) * predicted)
-        return self.add(
-            Relearn(
-                id=f"relearn {model.id}: {request.forget}, split {request.split}",
-                label=f"relearning of {_model_label(model, seed, request)}",
-                request=request,
-                seed=seed,
-                model=model,
-                base=base,
-                work=Work(points[-1], samples),
-            )
-        )
+        return self.add(Relearn(request=request, seed=seed, model=model, base=base, work=Work(points[-1], samples)))
 
     def predict(self, model: Model, seed: int, request: Request) -> Predict:
-        return self.add(
-            Predict(
-                id=f"predict with {model.id}: {request.forget}, split {request.split}",
-                label=f"predictions of {_model_label(model, seed, request)}",
-                request=request,
-                seed=seed,
-                model=model,
-                work=Work(0, round(FORWARD * (sum(request.sizes.values()) + self.test))),
-            )
-        )
+        work = Work(0, round(FORWARD * (sum(request.sizes.values()) + self.test)))
+        return self.add(Predict(request=request, seed=seed, model=model, work=work))
 
     def _table(self, method: Method, config: Any, seed: int, request: Request) -> CrossFit | None:
         """Add the table of out-of-fold predictions if the method would use it."""
@@ -327,13 +242,6 @@ class _Planner:
 
 def _training_work(recipe: Recipe, examples: int) -> Work:
     return Work(recipe.epochs * -(-examples // recipe.batch_size), recipe.epochs * examples)
-
-
-def _model_label(model: Model, seed: int, request: Request) -> str:
-    """Return a model's name for the label of a task about it."""
-    name = model.row.title if isinstance(model, Unlearn) else model.label.partition(",")[0]
-    run = _run(model.repeat) if isinstance(model, Unlearn) else ""
-    return f"{name}, {request.label}, seed {seed}{run}"
 
 
 def _sizes(labels: Indices, spec: ForgetSpec | None, reserved: Reserve) -> dict[str, int]:
@@ -353,25 +261,6 @@ def _sizes(labels: Indices, spec: ForgetSpec | None, reserved: Reserve) -> dict[
     forget = min(forget, len(reserved.pool) - 1)
     retain = len(reserved.pool) - forget
     return {"retain": retain, "forget": forget, "heldout": len(reserved.heldout), "val": len(reserved.val)}
-
-
-def _run(repeat: int) -> str:
-    return f", run {repeat + 1}" if repeat else ""
-
-
-def _in_order(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks, needs first, otherwise in the order in which they were planned."""
-    done: set[Task] = set()
-
-    def visit(task: Task) -> Iterator[Task]:
-        if task not in done:
-            done.add(task)
-            for need in task.needs:
-                yield from visit(need)
-            yield task
-
-    for task in tasks:
-        yield from visit(task)
 
 
 def labels_of_size(total: int) -> Indices:

@@ -42,7 +42,7 @@ def execute(opened: OpenStudy, executor: Executor, on_event: OnEvent) -> RunSumm
             for task in (tasks[task_id] for task_id in ready):
                 lost = [need for need in task.needs if need.id in summary.failed]
                 if lost:
-                    fail(TaskFailed(task=task.id, error=f"it needs {lost[0].label}, which failed"))
+                    fail(TaskFailed(task=task.id, error=f"it needs {lost[0].id!r}, which failed"))
                 elif task.id in in_store:
                     sorter.done(task.id)
                 else:

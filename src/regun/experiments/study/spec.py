@@ -223,9 +223,11 @@ class Study:
         if self.updates == "method" or method.from_scratch:  # which has a recipe anyway
             return {}
         usual = {one.name: one.default for one in fields(Updates) if one.name in UPDATES_OF_BASE}
-        own = {one.name: one.default for one in fields(method.config) if one.name in usual}
+        defaults = {one.name: one.default for one in fields(method.config) if one.name in usual}
         recipe, preset = to_json(self.recipe_value), method.presets.get(spec.preset or "", {})
-        return {name: recipe[name] for name, default in own.items() if default == usual[name] and name not in preset}
+        return {
+            name: recipe[name] for name, default in defaults.items() if default == usual[name] and name not in preset
+        }
 
     @property
     def compared(self) -> tuple[str, ...]:

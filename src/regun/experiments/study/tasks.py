@@ -29,7 +29,7 @@ from regun.errors import NotFiniteError, RegunError
 from regun.experiments.search import Search, SearchResult, Space, Trial, search
 from regun.experiments.study.context import StudyContext
 from regun.experiments.study.events import OnTaskEvent, TrialDone, training_callbacks
-from regun.experiments.study.spec import MethodRow
+from regun.experiments.study.spec import FIRST_REFERENCE, MethodRow
 from regun.methods import Work, get_method
 from regun.splits import Splits
 
@@ -47,7 +47,6 @@ class Request:
 
     split: int
     forget: str
-    label: str
     sizes: Mapping[str, int]
     """Examples in retain, forget, heldout, val; an estimate where models select the examples."""
     selection: "Select | None" = None
@@ -56,14 +55,17 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task(ABC):
-    """One thing to make. Its id says all that decides it within the study, so equal needs meet in one task."""
+    """One thing to make."""
 
     kind: ClassVar[str]
-    id: str
-    label: str
     request: Request
     seed: int
     work: Work | None = None
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """All that decides it within the study, for people and events; equal needs meet in one task."""
 
     @property
     def split(self) -> int:
@@ -117,7 +119,7 @@ class Task(ABC):
         """Return the (first) artifact of the task; raise `NotMadeError` if it is not in the store."""
         result = self.result(ctx)
         if result is None:
-            raise NotMadeError(f"{self.label} is not in the store {ctx.store.root}; run the study first.")
+            raise NotMadeError(f"{self.id!r} is not in the store {ctx.store.root}; run the study first.")
         return result
 
     def splits(self, ctx: StudyContext) -> Splits:
@@ -135,9 +137,22 @@ class Train(Task):
     """A base model (nothing to forget), a retrained model, a reference, or a short training that measures hardness."""
 
     kind = "train"
-    role: str
     early: int | None = None
     """The number of a short training."""
+
+    @property
+    def id(self) -> str:
+        if self.early is not None:
+            return f"train early {self.early + 1}, split {self.split}"
+        what = f"without {self.forget}" if self.forget else "base"
+        return f"train {what}, split {self.split}, seed {self.seed}"
+
+    @property
+    def role(self) -> str:
+        """What the model is for: `base`, `retrain`, `reference`, or `early` for a short training."""
+        if self.early is not None or not self.forget:
+            return "base" if self.early is None else "early"
+        return "reference" if self.seed >= FIRST_REFERENCE else "retrain"
 
     def training(self, ctx: StudyContext) -> Training:
         base = ctx.base_training(self.split)
@@ -161,6 +176,10 @@ class Select(Task):
     kind = "select"
     models: tuple[Train, ...]
 
+    @property
+    def id(self) -> str:
+        return f"select {self.forget}, split {self.split}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         models = [model.artifact(ctx) for model in self.models]
         return [
@@ -181,6 +200,10 @@ class FitFold(Task):
     number: int
     repeat: int
 
+    @property
+    def id(self) -> str:
+        return f"fold {self.number + 1}, repeat {self.repeat + 1}, split {self.split}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("fold", ctx.cross_fitting(self.split).fold_inputs(self.repeat, self.number, ctx.device))]
 
@@ -195,6 +218,10 @@ class CrossFit(Task):
 
     kind = "table"
     folds: tuple[FitFold, ...]
+
+    @property
+    def id(self) -> str:
+        return f"table, split {self.split}"
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("out_of_fold", ctx.cross_fitting(self.split).inputs(ctx.device))]
@@ -216,6 +243,10 @@ class Tune(Task):
     trials: int
     table: CrossFit | None = None
     """Out-of-fold predictions, if the method uses them."""
+
+    @property
+    def id(self) -> str:
+        return f"tune {self.row.name}, {self.forget}"
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("tuning", self._search(ctx).inputs())]
@@ -261,6 +292,10 @@ class Unlearn(Task):
     table: CrossFit | None = None
     """Out-of-fold predictions, if the method uses them."""
 
+    @property
+    def id(self) -> str:
+        return f"unlearn {self.row.name}, {self.forget}, seed {self.seed}{_run(self.repeat)}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("model", self._run(ctx).inputs())]
 
@@ -286,6 +321,10 @@ class Predict(Task):
     kind = "predict"
     model: Model
 
+    @property
+    def id(self) -> str:
+        return f"predict with {self.model.id}: {self.forget}, split {self.split}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         model = self.model.artifact(ctx)
         parts = audited_parts(ctx.data, self.splits(ctx)).values()
@@ -310,6 +349,10 @@ class MeasureFloor(Task):
     retrained: tuple[Train, ...]
     """Retrain, then the references."""
     predictions: tuple[Predict, ...]
+
+    @property
+    def id(self) -> str:
+        return f"floor, {self.forget}, seed {self.seed}"
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("floor", self._audit(ctx).floor_inputs())]
@@ -337,6 +380,10 @@ class Evaluate(Task):
     predictions: tuple[Predict, ...]
     floor: MeasureFloor | None
 
+    @property
+    def id(self) -> str:
+        return f"evaluate {self.name}, {self.forget}, seed {self.seed}{_run(self.repeat)}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("evaluation", _audit(ctx, self, self.model, self.retrained).inputs())]
 
@@ -356,6 +403,10 @@ class Relearn(Task):
     model: Model
     base: Train
 
+    @property
+    def id(self) -> str:
+        return f"relearn {self.model.id}: {self.forget}, split {self.split}"
+
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("relearned", self._run(ctx).inputs())]
 
@@ -374,6 +425,10 @@ class Relearn(Task):
 KINDS = tuple(dict.fromkeys(
     task.kind for task in (Train, Select, FitFold, CrossFit, Tune, Unlearn, Predict, MeasureFloor, Evaluate, Relearn)
 ))  # fmt: skip
+
+
+def _run(repeat: int) -> str:
+    return f", run {repeat + 1}" if repeat else ""
 
 
 def _unlearning(ctx: StudyContext, task: Unlearn | Tune, values: Mapping[str, Any], seed: int) -> Unlearning:

@@ -48,14 +48,13 @@ class Tracking:
         row = {"time": time.time(), **event_to_json(event)}
         if isinstance(event, TaskEvent):
             task = self.opened.plan.tasks[event.task]
-            row["label"] = task.label
             if isinstance(task, Evaluate) and isinstance(event, TaskFinished):
                 evaluation = stored_evaluation(self.opened, task)
                 row["metrics"] = evaluation.values() if evaluation else {}
-                self._log(task.label, row["metrics"], 0)
+                self._log(task.id, row["metrics"], 0)
             if isinstance(event, EpochDone):
                 curve = {"loss": event.loss, "lr": event.lr, "images_per_second": event.images_per_second}
-                self._log(task.label, curve, event.number)
+                self._log(task.id, curve, event.number)
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
 
