@@ -19,9 +19,10 @@ test-avx2: $(VENV)/ready
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/training tests/methods tests/artifacts tests/experiments \
 		tests/deletion tests/test_contract.py tests/test_methods.py tests/test_regun.py tests/test_api.py
 
-# one run on several processes: every method on one, two and three, kills, torchrun, accelerate
+# one run on several processes: every method on one, two and three, kills, torchrun, accelerate; a Ray cluster that loses
+# its nodes
 test-parallel: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/parallel -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/parallel tests/experiments/study/test_ray.py -m slow
 
 test-all: $(VENV)/ready
 	$(PYTEST) -m "slow or not slow"

@@ -39,11 +39,11 @@ CHOSEN: dict[str, tuple[str, ...]] = {
     "auditing/predictions": ("auditing/test_predictions.py", "auditing/test_metrics.py"),
     "auditing/risk": ("auditing/test_risk.py",),
     "auditing/attacks": ("auditing/test_membership.py", "auditing/test_risk.py"),
-    "auditing/influence": ("auditing/test_influence.py",),
+    "auditing/influence": ("auditing/test_influence.py", "auditing/test_null.py"),
     "auditing/hardness": ("auditing/test_influence.py",),
     "auditing/estimates": ("auditing/test_floor.py", "auditing/test_power.py"),
     "auditing/floor": ("auditing/test_floor.py", "auditing/test_power.py"),
-    "auditing/gaps": ("auditing/test_floor.py", "auditing/test_power.py"),
+    "auditing/gaps": ("auditing/test_power.py", "auditing/test_null.py", "auditing/test_verdict.py"),
     "training/fit": ("training/test_fit.py", "training/test_precision.py"),
     "training/recipes": ("training/test_fit.py", "training/test_recipes.py"),
     "training/streams": ("training/test_streams.py", "training/test_fit.py", "methods/test_sfron.py"),
@@ -73,6 +73,7 @@ CHOSEN: dict[str, tuple[str, ...]] = {
     "methods/finetune": ("test_methods.py",),
     "methods/l1_sparse": ("methods/test_formulas.py", "test_methods.py"),
     "auditing/judge": ("auditing/test_verdict.py",),
+    "auditing/floor_verdict": ("auditing/test_verdict.py", "auditing/test_power.py"),
     "auditing/evaluation": ("auditing/test_evaluation.py", "auditing/test_verdict.py"),
     "auditing/attack_results": ("auditing/test_membership.py", "auditing/test_risk.py"),
     "auditing/durability": ("auditing/test_relearning.py",),
@@ -213,6 +214,9 @@ def run(folder: Path, mutants: list[Mutant], work: Path) -> None:
     sys.path[:0] = [str(work / "src"), str(work / "tests")]
     files = sorted({f"tests/{test}" for m in mutants for test in CHOSEN[m.module]})
     pytest.main(["--collect-only", "-qqq", "-p", "no:cacheprovider", *files])  # imports everything once
+    import regun
+
+    assert Path(regun.__file__).is_relative_to(work), f"tests import {regun.__file__}, which has no mutants"
     results = folder / "results.jsonl"
     done = {json.loads(line)["name"] for line in results.read_text().splitlines()} if results.exists() else set()
     for mutant in [m for m in mutants if m.name not in done]:

@@ -13,9 +13,10 @@ from torch.nn.functional import cross_entropy
 
 from expect import assert_names
 from regun.artifacts import SnapshotFolder, Store
-from regun.training.fit import Snapshot, fit
+from regun.training.fit import fit
 from regun.training.job import Job
 from regun.training.recipes import Recipe
+from regun.training.snapshots import Snapshot
 from regun.training.streams import one_pass
 from toys import conv_net, images, job_for, same_state
 

@@ -239,3 +239,14 @@ def test_results_are_small_whole_and_say_where_they_come_from(folder: Path):
     assert {"torch", "regun"} <= told["versions"].keys()
     assert {"processor", "instructions"} <= told["machine"].keys()
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
+
+
+def test_the_summary_repeats_the_first_try():
+    docs = RESULTS.parent / "docs"
+    row = re.search(
+        r"^\| `auto` with `recipe=` and a table \| (\d+) \|[^|]+\| (\d+ of \d+) \|",
+        (docs / "first_try.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    summary = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
+    assert f"within the noise floor on {row[2]} models" in summary

@@ -140,7 +140,7 @@ def _check_processes(job: Job, method: str) -> None:
         sizes = {name: len(getattr(job.splits, name)) for name in ("forget", "retain", "heldout", "val")}
         labels = digest(job.examples.labels_at(job.indices("forget")))
         processes.check_same("data, method or seed", [sizes, labels, method, job.seed])
-        processes.share_weights(job.model)
+        processes.broadcast_weights(job.model)
 
 
 def _out_of_fold(prepared: Prepared, checked: CheckedInputs, inputs: InputOptions | None) -> Tensor:

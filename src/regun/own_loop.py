@@ -141,7 +141,7 @@ def steps(
     job = _LoopJob(**values)
     processes = current()
     if processes is not None:
-        processes.share_weights(unwrap(job.model))
+        processes.broadcast_weights(unwrap(job.model))
     run = hand_over(lambda: chosen.run(job, config), job.model)
     if run is None or run.mask is not None:
         raise RegunError(f"{ready.spec.text} is not one loss per step; use regun.unlearn.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from regun.render.numbers import duration
 
 if TYPE_CHECKING:
     from regun.training.job import Epoch, Progress
@@ -14,29 +15,22 @@ INTERVAL = 5.0
 """Seconds between two lines where a line cannot be rewritten."""
 
 
-def in_words(seconds: float) -> str:
-    """Return a duration in whole seconds, minutes or hours."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 class ProgressLine:
     """Writes to standard error: `title: epoch 3/20  step 7/15  loss 0.4210  812 examples/s  14 s left`."""
 
-    def __init__(self, title: str, words: Callable[[float], str] = in_words) -> None:
-        self.title, self.words = title, words
+    def __init__(self, title: str) -> None:
+        self.title = title
         self.notebook = "ipykernel" in sys.modules
         self.live = sys.stderr.isatty() or self.notebook
         self._shown, self._width = 0.0, 0
 
     def progress(self, p: Progress) -> None:
         where = f"epoch {p.epoch}/{p.epochs}  step {p.step}/{p.steps}"
-        speed, left = f"{p.images_per_second:,.0f} examples/s", self.words(p.seconds_left)
+        speed, left = f"{p.images_per_second:,.0f} examples/s", duration(p.seconds_left)
         self.show(f"{where}  loss {p.loss:.4f}  {speed}  {left} left")
 
     def epoch(self, e: Epoch) -> None:
-        speed, left = f"{e.images_per_second:,.0f} examples/s", self.words((e.epochs - e.number) * e.seconds)
+        speed, left = f"{e.images_per_second:,.0f} examples/s", duration((e.epochs - e.number) * e.seconds)
         line = f"epoch {e.number}/{e.epochs}  loss {e.loss:.4f}  lr {e.lr:.3g}  {speed}  {left} left"
         self.show(line, last=e.number == e.epochs)
 

@@ -176,14 +176,14 @@ class Outcome:
     def __str__(self) -> str:
         rows = [f"{name:10}{text}" for name, text in self._facts().items() if text]
         facts = [folded(row, "  ", " " * 12) for row in rows]
-        warnings = [folded(one, "  - ", "    ") for one in self.warnings]
+        warnings = [folded(warning, "  - ", "    ") for warning in self.warnings]
         return "\n".join([f"{self.method}: {self._done()}", *facts, *(["Warnings:", *warnings] if warnings else [])])
 
     def _repr_html_(self) -> str:
         cell = 'style="padding:.15em .7em;text-align:left;vertical-align:top"'
         label = cell.replace("top", "top;white-space:nowrap")
         facts = {name: text for name, text in self._facts().items() if text}
-        rows = [*facts.items(), *(("warning", one) for one in self.warnings)]
+        rows = [*facts.items(), *(("warning", warning) for warning in self.warnings)]
         body = "".join(f"<tr><th {label}>{escape(name)}</th><td {cell}>{escape(text)}</td></tr>" for name, text in rows)
         title = f"<p><b>{escape(self.method)}</b>: {escape(self._done())}</p>"
         return f'<div style="max-width:60em;overflow-wrap:anywhere">{title}<table>{body}</table></div>'

@@ -25,7 +25,7 @@ from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError
 from regun.files import write_file
-from regun.training.fit import Snapshot
+from regun.training.snapshots import Snapshot
 
 INPUTS = {"data": "abc", "seed": 0}
 ROOT = os.geteuid() == 0

@@ -34,7 +34,7 @@ from regun.artifacts import snapshots as slot_module
 from regun.artifacts import store as directory
 from regun.cli import main
 from regun.errors import StoreError
-from regun.training.fit import Snapshot
+from regun.training.snapshots import Snapshot
 
 INPUTS = {"data": "abc", "recipe": {"lr": 0.1, "epochs": 3}, "seed": 0}
 

@@ -11,10 +11,10 @@ from worlds import World, said
 from expect import assert_names
 from regun.auditing import Evaluation, Gap, Predictions, evaluate
 from regun.auditing.estimates import Metric
-from regun.auditing.floor import NoiseFloor
+from regun.auditing.floor import NoiseFloor, noise_floor
 from regun.auditing.floor_verdict import judge_by_floor
 from regun.auditing.gaps import SHARE_BEYOND, count_beyond
-from regun.auditing.text import report_rows
+from regun.auditing.text import outside_note, report_rows
 
 QUICK = {"attacks": ["smia", "rmia"], "bootstrap": 0}
 ALONE = {"attacks": ["smia"], "bootstrap": 0}
@@ -133,14 +133,20 @@ def test_the_table_shows_the_limits_that_decide() -> None:
     for seed in range(3):
         world = World(seed, 40, retain=60)
         retrain, *references = world.models(3)
-        found = evaluate(world.model(), retrain, references, before=world.model(1.0), **QUICK)
+        base = world.model(1.0)
+        found = evaluate(world.model(), retrain, references, before=base, **QUICK)
+        floor, tests = noise_floor(retrain, references, attacks=QUICK["attacks"]), len(found.judgement.parts)
         for part in found.judgement.parts:
             if part.limit is not None:
+                assert part.limit == floor.summary(part.name, tests).limit
                 assert part.limit >= found.gaps[part.name].floor_limit
                 assert (part.verdict == "failed") == (found.gaps[part.name].value > part.limit)
                 (row,) = report_rows(found, [part.name])[1]
                 assert row[-1].endswith(f"up to {part.limit:.1f}")
         assert {"gap_rftp", "all_numbers"} <= {part.name for part in found.judgement.parts}
+        failed = evaluate(base, retrain, references, before=base, **QUICK)
+        assert failed.verdict == "failed"
+        assert outside_note(failed) == ""  # nothing seems to contradict it
 
 
 def made_up(numbers: int) -> tuple[NoiseFloor, dict[str, Metric], dict[str, float]]:

@@ -48,7 +48,7 @@ def refusals() -> dict[str, Callable[[Path], object]]:
         "prepare": lambda out: regun.prepare(train, Noisy()),
         "prepare, unseen": lambda out: regun.prepare(train, data()["train"], val=Noisy("val")),
         "forget": lambda out: forget(out, ids()[:5], train=Noisy()),
-        "dry run": lambda out: regun.deletion.prepare(project(train=Noisy()), request, out),
+        "dry run": lambda out: regun.deletion.plan_request(project(train=Noisy()), request, out),
         "forget, unseen": lambda out: forget(out, ids()[:5], val=Noisy("val")),
         "forget, train_eval": lambda out: forget(out, ids()[:5], train=Noisy(), train_eval=Noisy()),
         "prepare_table": lambda out: prepare_table(project(train=Noisy(), train_function=train), out),

@@ -31,7 +31,7 @@ import regun.methods._from_scratch
 import regun.methods._teacher
 import regun.methods.retrain
 from expect import assert_names, error
-from regun.deletion import Options, Pseudonyms, history, prepare, reaudit_receipt, verify_folder, verify_receipt
+from regun.deletion import Options, Pseudonyms, history, plan_request, reaudit_receipt, verify_folder, verify_receipt
 from regun.deletion.project import open_project
 from regun.deletion.table import current_table
 from regun.errors import DataError, RegunError, StoreError
@@ -240,7 +240,7 @@ def test_records_that_the_table_never_had_are_named_before_any_work(tmp_path: Pa
     x, y = data()["train"]
     more = {"train": (torch.cat([x, x[:1] + 1]), torch.cat([y, y[:1]])), "ids": [*ids(), "late"]}
     with error(DataError, 1, 161, "prepared"):
-        prepare(project(prepared=table(), **more), regun.DeletionRequest.of(["train-0"]), tmp_path / "out")
+        plan_request(project(prepared=table(), **more), regun.DeletionRequest.of(["train-0"]), tmp_path / "out")
 
 
 def test_crossfit_without_a_table_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from small_project import LENIENT, failed, forget, ids, project, receipt_path
 
 import regun
 from expect import error
-from regun.deletion import history, prepare, verify_folder
+from regun.deletion import history, plan_request, verify_folder
 from regun.deletion.folder import opened
 from regun.errors import RegunError, StoreError
 
@@ -42,7 +42,7 @@ def put(root: Path, *names: str) -> None:
 def test_a_folder_of_other_things_is_refused_and_left_as_it_is(tmp_path: Path, names: list[str]) -> None:
     put(tmp_path, *names)
     before = everything(tmp_path)
-    for call in (forget, lambda out, wanted: prepare(project(), regun.DeletionRequest.of(wanted), out)):
+    for call in (forget, lambda out, wanted: plan_request(project(), regun.DeletionRequest.of(wanted), out)):
         with error(RegunError):
             call(tmp_path, ids()[:5])
         assert everything(tmp_path) == before
@@ -115,7 +115,7 @@ def test_a_ledger_that_was_lost_or_cut_stops_the_next_request(out: Path) -> None
 def test_a_damaged_model_stops_the_next_request(out: Path) -> None:
     model = receipt_path(out, 2).parent / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-1] + b"x")
-    for call in (forget, lambda out, wanted: prepare(project(), regun.DeletionRequest.of(wanted), out)):
+    for call in (forget, lambda out, wanted: plan_request(project(), regun.DeletionRequest.of(wanted), out)):
         with error(StoreError, model):
             call(out, ids()[60:65])
     assert len(history(out)) == 2
@@ -137,7 +137,7 @@ def test_a_request_that_was_committed_and_not_moved_is_complete(out: Path) -> No
     """A run killed between the ledger line and the renaming of its folder."""
     receipt_path(out, 2).parent.rename(out / ".regun-new")
     assert failed(verify_folder(out)) == []
-    assert prepare(project(), regun.DeletionRequest.of(ids()[60:65]), out).number == 3
+    assert plan_request(project(), regun.DeletionRequest.of(ids()[60:65]), out).number == 3
     notes: list[str] = []
     assert forget(out, ids()[60:65], on_note=notes.append).plan.number == 3
     assert len(notes) == 1

@@ -33,7 +33,7 @@ import regun
 import regun.deletion.attempt
 from expect import assert_names, error
 from regun.artifacts import state_digest
-from regun.deletion import Options, history, prepare, reaudit_receipt, verify_folder
+from regun.deletion import Options, history, plan_request, reaudit_receipt, verify_folder
 from regun.deletion.assess import dry_assessor
 from regun.errors import DataError, RegunError, SettingsError
 
@@ -178,7 +178,7 @@ def test_a_request_for_unseen_records_is_recorded_and_they_stay_out(tmp_path: Pa
 
 def test_unseen_records_are_part_of_the_request(tmp_path: Path) -> None:
     requests = [
-        prepare(project(), regun.DeletionRequest.of([ids()[0], *more]), tmp_path).request
+        plan_request(project(), regun.DeletionRequest.of([ids()[0], *more]), tmp_path).request
         for more in ([], ids("val")[:1], ids("val")[1:2])
     ]
     assert len(set(requests)) == 3
@@ -309,7 +309,7 @@ def test_a_run_that_was_stopped_before_it_was_judged_is_not_repeated(
     whole = forget(tmp_path / "whole", FIRST, options).receipt
     for wanted in (FIRST, SECOND):
         with monkeypatch.context() as patch:
-            patch.setattr("regun.deletion.assess.train_out_models", stop)
+            patch.setattr("regun.deletion.out_models.train_out_models", stop)
             with pytest.raises(KeyboardInterrupt):
                 forget(tmp_path / "out", wanted, options)
         if wanted is FIRST:
@@ -394,7 +394,7 @@ def test_what_would_fail_is_refused_before_anything_is_written(
     tmp_path: Path, options: Options, changes: dict, names: list
 ) -> None:
     given, request = project(**changes), regun.DeletionRequest.of(FIRST)
-    for call in (prepare, regun.forget):
+    for call in (plan_request, regun.forget):
         with error(RegunError, *names):
             call(given, request, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()
@@ -445,7 +445,7 @@ def test_options_out_of_range_are_refused(options: dict) -> None:
 @pytest.mark.parametrize("wanted", [ids()[:1], ids()[:30]])
 def test_a_plan_knows_the_numbers_of_the_audit(tmp_path: Path, wanted: list[str]) -> None:
     done = forget(tmp_path, wanted)
-    dry = dry_assessor(prepare(project(), regun.DeletionRequest.of(wanted), tmp_path / "other"))
+    dry = dry_assessor(plan_request(project(), regun.DeletionRequest.of(wanted), tmp_path / "other"))
     expected = {*done.receipt["audit"]["scopes"]["all"]["after"]["numbers"], *done.receipt["audit"]["drops"]}
     assert {*dry.audit_before["all"].numbers, *dry.drops(dry.before)} == expected
 
@@ -453,7 +453,7 @@ def test_a_plan_knows_the_numbers_of_the_audit(tmp_path: Path, wanted: list[str]
 def test_a_plan_writes_nothing_and_the_model_is_not_changed(tmp_path: Path) -> None:
     given = project(method=QUICK, accept=EASY)
     before = {name: tensor.clone() for name, tensor in given.model.state_dict().items()}
-    plan = prepare(given, regun.DeletionRequest.of(FIRST), tmp_path / "out")
+    plan = plan_request(given, regun.DeletionRequest.of(FIRST), tmp_path / "out")
     assert (len(plan.new), plan.rule.text) == (20, EASY)
     assert not (tmp_path / "out").exists()
     regun.forget(given, regun.DeletionRequest.of(FIRST), tmp_path / "out")

@@ -15,7 +15,7 @@ from expect import assert_names
 from regun.artifacts import Store
 from regun.cli import main
 from regun.data.registry import DataSpec, load_data
-from regun.deletion import Options, Pseudonyms, history, prepare, read_request_file
+from regun.deletion import Options, Pseudonyms, history, plan_request, read_request_file
 from regun.splits import reserve
 
 HERE = Path(__file__).parent
@@ -367,7 +367,7 @@ def test_many_ids_are_read_matched_and_hashed(tmp_path: Path) -> None:
         **{name: (rows[:20, None].float(), rows[:20]) for name in ("heldout", "val", "test")},
         unseen_ids={},
     )
-    plan = prepare(given, request, tmp_path / "out", Options(pseudonyms=Pseudonyms(bytes(32))))
+    plan = plan_request(given, request, tmp_path / "out", Options(pseudonyms=Pseudonyms(bytes(32))))
     assert (len(plan.new), len(plan.retain)) == (count, 50)
 
 

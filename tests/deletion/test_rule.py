@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from expect import error
+from expect import assert_names, error
 from regun.auditing import Estimate, Gap
 from regun.auditing.influence import Influence
 from regun.deletion.rule import NO_EVIDENCE, Facts, Finding, default_rule, read_rule, verdict
@@ -151,8 +151,8 @@ def test_what_cannot_be_read_is_said_all_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         read_rule("smia_auc=50, val_drop<one, smia_auc~floor, 3<4, test_acc>=90, forgoten")
     assert len(caught.value.problems) == 5
-    assert "has 'smia_auc=50'; a condition is forgotten, NAME~50, NAME<1" in caught.value.problems[0]
-    assert any("words are NAME~retrain and NAME<=floor" in problem for problem in caught.value.problems)
+    assert_names(caught.value.problems[0], "smia_auc=50", "forgotten", "NAME~50", "NAME<1")
+    assert_names(caught.value.problems[2], "smia_auc~floor", "NAME~retrain", "NAME<=floor")
     with error(SettingsError, "forgotten", "val_drop<2"):
         read_rule(" , ")
 

@@ -12,9 +12,10 @@ from devices.test_methods_on_device import small_images
 from regun.methods._fresh_weights import fresh_model, reset, shuffled
 from regun.rng import own_torch_rng
 from regun.training.divergence import EVERY
-from regun.training.fit import Snapshot, fit
+from regun.training.fit import fit
 from regun.training.job import Budget, Job, private_copy
 from regun.training.recipes import Recipe
+from regun.training.snapshots import Snapshot
 from regun.training.streams import one_pass
 from toys import conv_net, splits_of
 

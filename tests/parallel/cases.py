@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
 
+import regun
 from regun.methods import MethodSpec
 from regun.models.forward import counting, logits_of
-from regun.training.fit import Snapshot
+from regun.parallel import current
 from regun.training.forward import eval_features, eval_logits
 from regun.training.job import Budget
 from regun.training.recipes import Recipe
 from regun.training.scratch import train_from_scratch
+from regun.training.snapshots import Snapshot
 from toys import images, job_for
 
 STEPS = 20
@@ -200,6 +205,57 @@ def predictions() -> dict[str, Tensor]:
     return {"logits": logits, "features": features, "counted": torch.tensor(sum(counted))}
 
 
+def trained_by_user(dataset: Dataset[Any], seed: int) -> nn.Module:
+    """A training of a user's own, which depends on the seed and on the order of the records."""
+    model = net(False, seed % 1000)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for x, y in DataLoader(dataset, batch_size=16):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def with_batchnorm(seed: int) -> nn.Module:
+    return net(True, seed % 1000)
+
+
+def prepared_tables(path: str | None = None) -> dict[str, Tensor]:
+    """Return what `regun.prepare` makes of 70 records, by regun's loop and by a user's training; 3 folds, 2 repeats."""
+    draw = torch.Generator().manual_seed(5)
+    x, y = torch.randn(90, 1, 8, 8, generator=draw), torch.randint(3, (90,), generator=draw)
+    settings: dict[str, Any] = {"data": (x[:70], y[:70]), "test": (x[70:], y[70:]), "folds": 3, "repeats": 2}
+    recipe = {"epochs": 8, "lr": 0.05, "batch_size": 13}
+    tables = {
+        "recipe": regun.prepare(None, recipe=recipe, rebuild=with_batchnorm, share=0.25, path=path, **settings),
+        "own": regun.prepare(trained_by_user, **settings),
+    }
+    results: dict[str, Tensor] = {}
+    for name, table in tables.items():
+        cost = [table.about["cost"][key] for key in ("steps", "forward", "backward")] if name == "recipe" else []
+        arrays = {"log_probs": table.log_probs, "folds": table.folds, "keys": table.keys, "cost": np.asarray(cost)}
+        results |= {f"{name}/{key}": torch.tensor(array) for key, array in arrays.items()}
+    return results
+
+
+def exchanges() -> dict[str, Tensor]:
+    """Return sums over processes of (rank + 1) times known numbers, long and short, and what all processes have."""
+    processes = current()
+    assert processes is not None
+    results = {"fast": torch.tensor(processes.local is not None)}
+    numbers = torch.arange(700_000, dtype=torch.float32)  # three parts of shared memory
+    image = torch.arange(24.0).view(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    for name, way in (("fast", processes), ("gloo", replace(processes, local=None))):
+        for turn in range(3):
+            results[f"{name}/long/{turn}"] = way.sum([numbers * (way.rank + 1)])[0]
+        parts = [numbers[:5] * (way.rank + 1), numbers[:3].long() * (way.rank + 1), image.clone() * (way.rank + 1)]
+        short = way.sum(parts, [(1,), (1,), image.stride()])
+        results |= {f"{name}/short/{n}": tensor for n, tensor in enumerate(short)}
+        results[f"{name}/layout"] = torch.tensor(short[2].is_contiguous(memory_format=torch.channels_last))
+        results[f"{name}/stack"] = way.stack(numbers[:4] + way.rank)
+    return results
+
+
 def quick_part() -> dict[str, Tensor]:
     """Return what the default run of the tests compares."""
     parts = {
@@ -207,5 +263,7 @@ def quick_part() -> dict[str, Tensor]:
         "predictions": predictions(),
         "snapshot": snapshot_of_training(),
         "methods": run_methods(QUICK, norm=True),
+        "tables": prepared_tables(),
+        "exchanges": exchanges(),
     }
     return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}

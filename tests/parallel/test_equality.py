@@ -1,5 +1,8 @@
 """One, two and three processes compute the same: weights of every method, predictions, resumed runs."""
 
+import socket
+from pathlib import Path
+
 import pytest
 import torch
 from cases import (
@@ -7,6 +10,7 @@ from cases import (
     Kept,
     forward_passes,
     predictions,
+    prepared_tables,
     quick_part,
     resumed,
     run_methods,
@@ -16,7 +20,9 @@ from cases import (
 from group import in_processes
 from torch import Tensor
 
+import regun
 from regun.methods import method_names
+from regun.parallel.local import connect
 
 TOLERANCE = 1e-5
 
@@ -60,6 +66,47 @@ def test_a_run_of_two_processes_goes_on_in_one(two: list[dict[str, Tensor]]) -> 
     assert snapshots[0]
     assert not snapshots[1], "one process saves"
     assert_near(train(Kept()), [resumed(snapshots[0])])
+
+
+def test_sums_and_stacks_over_processes(two: list[dict[str, Tensor]]) -> None:
+    numbers = torch.arange(700_000, dtype=torch.float32)
+    for each in (part(results, "exchanges") for results in two):
+        assert bool(each["fast"]) == hasattr(socket, "AF_UNIX")
+        for way in ("fast", "gloo"):
+            assert all(torch.equal(each[f"{way}/long/{turn}"], 3 * numbers) for turn in range(3))
+            assert torch.equal(each[f"{way}/short/0"], 3 * numbers[:5])
+            assert torch.equal(each[f"{way}/short/1"], 3 * numbers[:3].long())
+            assert torch.equal(each[f"{way}/short/2"], 3 * torch.arange(24.0).view(1, 2, 3, 4))
+            assert bool(each[f"{way}/layout"]), "sums have the memory layout of the weights"
+            assert torch.equal(each[f"{way}/stack"], torch.stack([numbers[:4], numbers[:4] + 1]))
+
+
+def test_processes_of_several_machines_exchange_by_gloo(tmp_path: Path) -> None:
+    """The first process has another host, or a folder that this one cannot see."""
+    for first in (["another host", str(tmp_path)], [socket.gethostname(), str(tmp_path / "absent")], ["", ""]):
+        assert connect(1, 2, lambda _, first=first: first, lambda value: value) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_prepared_tables_are_equal_bit_by_bit(two: list[dict[str, Tensor]]) -> None:
+    one = prepared_tables()
+    for each in two:
+        assert all(torch.equal(tensor, part(each, "tables")[name]) for name, tensor in one.items())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_a_table_in_a_file_is_that_of_one_process(world: int, tmp_path: Path) -> None:
+    """Also with more processes than folds; one of them writes, and what it wrote is what all return."""
+    one = prepared_tables()
+    several = in_processes(world, prepared_tables, str(tmp_path / "table.safetensors"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.safetensors"]
+    table = regun.Prepared.load(tmp_path / "table.safetensors")
+    assert torch.equal(torch.tensor(table.log_probs), one["recipe/log_probs"])
+    assert table.about["cost"]["backward"] == int(one["recipe/cost"][2])
+    for each in several:
+        assert all(torch.equal(tensor, each[name]) for name, tensor in one.items())
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from torch.nn import functional
 from expect import assert_names, error
 from regun.errors import RegunError, SettingsError
 from regun.settings import bind
-from regun.training.fit import Snapshot, fit
+from regun.training.fit import fit
 from regun.training.job import Budget, Step
 from regun.training.recipes import RECIPES, Recipe, build_optimizer, resolve_precision
+from regun.training.snapshots import Snapshot
 from regun.training.streams import one_pass, paired
 from toys import blobs, conv_net, images, job_for, mlp, same_parameters, same_state
 

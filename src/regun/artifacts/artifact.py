@@ -96,7 +96,7 @@ def machine() -> dict[str, Any]:
         "processor": platform.processor() or platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "processes": processes.world if processes is not None else 1,
+        "processes": processes.world_size if processes is not None else 1,
         "system": platform.system(),
         "python": platform.python_version(),
     }

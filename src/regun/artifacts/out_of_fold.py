@@ -93,9 +93,9 @@ def cross_fit(
         if processes is not None:  # each process trains whole folds, so that the table is that of one process
             parts = [(repeat, fold) for repeat in range(fitting.repeats) for fold in range(fitting.folds)]
             with alone():
-                for repeat, fold in parts[processes.rank :: processes.world]:
+                for repeat, fold in parts[processes.rank :: processes.world_size]:
                     fit_fold(fitting, repeat, fold, store, device, watch=watch)
-            processes.wait()
+            processes.barrier()
         cost, log_probs, folds = Cost(), list[Tensor](), list[Tensor]()
         for repeat in range(fitting.repeats):
             place = fitting.assigned(repeat, device)

@@ -11,7 +11,7 @@ from regun import files
 from regun.artifacts.artifact import FORMAT, is_file_entry, read_sealed
 from regun.artifacts.weights import UNFINISHED, read_tensors, write_tensors
 from regun.errors import StoreError
-from regun.training.fit import Snapshot
+from regun.training.snapshots import Snapshot
 
 SNAPSHOT_FILES = re.compile(rf"snapshot\.json|\.regun-[0-9a-f]{{16}}|[0-9a-f]{{16}}\.safetensors|{UNFINISHED}")
 

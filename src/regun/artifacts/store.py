@@ -166,7 +166,7 @@ class Store:
                     self._write(kind, key, inputs, contents)
                     snapshots.clear()
             if processes is not None:
-                processes.wait()
+                processes.barrier()
         return self.load(kind, key)
 
     @contextmanager

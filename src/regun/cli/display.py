@@ -26,7 +26,7 @@ class Display(ProgressLine):
     """Shows epochs, steps, counts and notes of one command; nothing if `quiet`."""
 
     def __init__(self, title: str, quiet: bool = False) -> None:
-        super().__init__(title, duration)
+        super().__init__(title)
         self.quiet, self.live = quiet, sys.stderr.isatty()
         self.fraction = 0.0
         self.bar: Progress | None = None

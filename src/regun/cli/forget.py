@@ -23,7 +23,7 @@ from regun.deletion import (
     forget,
     load_project,
     make_forecast,
-    prepare,
+    plan_request,
     read_pseudonyms,
     read_request_file,
     stored_project,
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.prepared is not None:
         project = replace(project, prepared=Path(args.prepared))
     if args.dry_run:
-        plan = prepare(project, request, Path(args.out), options)
+        plan = plan_request(project, request, Path(args.out), options)
         forecast = make_forecast(plan, Path(args.out))
         if args.json:
             emit({**_plan_json(plan), "judging": plan.judging, "forecast": forecast and asdict(forecast)})

@@ -97,8 +97,8 @@ def demo(args: argparse.Namespace) -> int:
     key = model.key[:12] if model else "KEY"
     lines = {
         f"regun audit {key} --store {args.store}": "every number of one model, with intervals",
-        "regun methods regun": "formula and settings of a method",
-        "regun study show digits > mine.toml": "a study file to change, for regun study run mine.toml",
+        "regun new project app.py": "a file to start from, for deletion requests on your own model",
+        "regun new study study.toml": "a study to start from, for regun study run study.toml",
     }
     width = max(map(len, lines))
     print(f"\nOpen {out / 'report.html'} in a browser. Next:")

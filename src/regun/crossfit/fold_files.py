@@ -1,21 +1,38 @@
 """Finished folds as files next to the table: a killed run goes on, and several processes share the folds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.torch
 import torch
 from filelock import FileLock, Timeout
+from torch import Tensor
 
 from regun import files
 from regun.errors import DataError
 from regun.prepared import Prepared
+from regun.training.job import Cost
 
 Rows = dict[str, npt.NDArray[np.float32]]
 """Log-probabilities of one fold's records, by set."""
+
+
+def pack_fold(rows: Rows, cost: Cost) -> dict[str, Tensor]:
+    """Return a fold's rows and what its training cost as tensors, for a file or another process."""
+    numbers = [cost.steps, cost.forward, cost.backward, cost.seconds]
+    tensors = {f"rows {name}": torch.from_numpy(values) for name, values in rows.items()}
+    return {**tensors, "cost": torch.tensor(numbers, dtype=torch.float64)}
+
+
+def unpack_fold(tensors: Mapping[str, Tensor]) -> tuple[Rows, Cost]:
+    """Return what `pack_fold` was given."""
+    steps, forward, backward, seconds = cast("list[float]", tensors["cost"].tolist())
+    rows = {name.removeprefix("rows "): values.numpy() for name, values in tensors.items() if name != "cost"}
+    return rows, Cost(int(steps), int(forward), int(backward), seconds)
 
 
 class TableFinishedError(Exception):
@@ -37,18 +54,16 @@ class FoldFiles:
         """Return the file of a finished fold."""
         return self.folder / f"{self.call[:24]}-{name}.safetensors"
 
-    def made(self, name: str, make: Callable[[], Rows], *, wait: bool) -> Rows | None:
-        """Return the rows of a fold; None if another process makes it and this one does not `wait`."""
+    def made(self, name: str, make: Callable[[], tuple[Rows, Cost]], *, wait: bool) -> tuple[Rows, Cost] | None:
+        """Return a fold's rows and cost; None if another process makes it and this one does not `wait`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(name)
         try:
             with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
                 if not path.exists():
                     self._stop_if_finished()
-                    tensors = {key: torch.from_numpy(value) for key, value in make().items()}
-                    files.write_file(path, safetensors.torch.save(tensors))
-                content = path.read_bytes()
-                return {key: tensor.numpy() for key, tensor in safetensors.torch.load(content).items()}
+                    files.write_file(path, safetensors.torch.save(pack_fold(*make())))
+                return unpack_fold(safetensors.torch.load(path.read_bytes()))
         except Timeout:
             return None
         except FileNotFoundError:  # the process that finished first removes all of them

@@ -91,7 +91,7 @@ def _in_file(run: CrossFit, workers: int, path: Path) -> Prepared:
     """Return the table and write it to `path`; processes share the folds through files."""
     processes = current()
     if processes is not None:
-        processes.wait()  # all have checked their arguments, `path` among them
+        processes.barrier()  # all have checked their arguments, `path` among them
     files = FoldFiles(path, run.call_digest())
     with alone(), worker_processes(run.training, workers) as pool:
         try:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from regun.crossfit.fold_files import FoldFiles, Rows
+from regun.crossfit.fold_files import FoldFiles, Rows, pack_fold, unpack_fold
 from regun.crossfit.fold_models import FoldTraining, function_digest
 from regun.data.examples import Indices
 from regun.folds import assign_folds, canonical_order
@@ -180,13 +180,16 @@ class CrossFit:
     ) -> Rows | None:
         """Return a fold's rows; None if another process is at it and this one does not `wait`."""
 
-        def make() -> Rows:
+        def make() -> tuple[Rows, Cost]:
             self._show(fold)
-            rows, cost = ahead.result() if ahead is not None else self.training.predictions(*fold.arguments)
-            self.cost.add(**vars(cost))
-            return rows
+            return ahead.result() if ahead is not None else self.training.predictions(*fold.arguments)
 
-        return make() if files is None else files.made(fold.name, make, wait=wait)
+        made = make() if files is None else files.made(fold.name, make, wait=wait)
+        if made is None:
+            return None
+        rows, cost = made
+        self.cost.add(**vars(cost))
+        return rows
 
     def _show(self, fold: Fold) -> None:
         if self.line is not None:
@@ -197,19 +200,17 @@ class CrossFit:
         """Return the rows of every fold, of which each process trains some, one after the other and alone."""
 
         def trained_here() -> Iterator[dict[str, torch.Tensor]]:
-            for fold in folds[processes.rank :: processes.world]:
+            for fold in folds[processes.rank :: processes.world_size]:
                 self._show(fold)
                 with alone():
-                    rows, cost = self.training.predictions(*fold.arguments)
-                tensors = {f"rows {name}": torch.from_numpy(values) for name, values in rows.items()}
-                numbers = [cost.steps, cost.forward, cost.backward, cost.seconds]
-                yield {**tensors, "cost": torch.tensor(numbers, dtype=torch.float64)}
+                    made = self.training.predictions(*fold.arguments)
+                yield pack_fold(*made)
 
         every: list[Rows] = []
         for tensors in processes.in_turn(trained_here(), self.folds):
-            steps, forward, backward, seconds = cast("list[float]", tensors["cost"].tolist())
-            self.cost.add(steps=int(steps), forward=int(forward), backward=int(backward), seconds=seconds)
-            every.append({name: tensors[f"rows {name}"].numpy() for name in self.records.keys})
+            rows, cost = unpack_fold(tensors)
+            self.cost.add(**vars(cost))
+            every.append(rows)
         return every
 
 

@@ -6,7 +6,7 @@ docs/receipts.md documents the files.
 """
 
 from regun.deletion.forecast import Forecast, make_forecast
-from regun.deletion.forget import DeletionResult, check_unknown, forget, history, prepare
+from regun.deletion.forget import DeletionResult, check_unknown, forget, history, plan_request
 from regun.deletion.options import Options
 from regun.deletion.plan import Plan
 from regun.deletion.preparing import prepare_table
@@ -35,7 +35,7 @@ __all__ = [
     "history",
     "load_project",
     "make_forecast",
-    "prepare",
+    "plan_request",
     "prepare_table",
     "read_pseudonyms",
     "read_request_file",

@@ -3,17 +3,17 @@ lost, and the acceptance rule. The same function judges a request and re-audits 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from torch import nn
 
-from regun.artifacts import Store, state_digest
+from regun.artifacts import state_digest
 from regun.auditing import Decision, Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
 from regun.deletion.change import Change, measure_change
-from regun.deletion.options import Callbacks
-from regun.deletion.out_models import RETRAINED, OutModels, table_out_models, train_out_models
+from regun.deletion.out_models import OutModels
 from regun.deletion.plan import Plan
 from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding, verdict
 from regun.errors import NotFiniteError
@@ -40,6 +40,13 @@ class Attempt:
     unseen: Sequence[str] = ()
     """The unseen sets that it was judged by."""
     change: Change | None = None
+    out_models: OutModels = field(default_factory=OutModels)
+    """What its influence was measured with."""
+
+    @property
+    def influences(self) -> dict[str, Influence | str]:
+        """The influence left by scope, or why it is unknown."""
+        return {scope: evaluation.influence or self.out_models.why for scope, evaluation in self.audit.items()}
 
     @property
     def verdict(self) -> Decision:
@@ -59,11 +66,6 @@ class Assessor:
     retrained: Sequence[SplitPredictions] = ()
     totals: Mapping[str, float] = field(default_factory=dict[str, float])
     """Accuracy lost since the first model according to a receipt, where that model is no longer at hand."""
-    audit_before: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
-    """The audit of the model before the request, by scope."""
-    audit_original: Mapping[str, Evaluation] = field(default_factory=dict[str, Evaluation])
-    """The audit of the models that still knew the records, by scope."""
-    out_models: OutModels = field(default_factory=OutModels)
     copies: Mapping[str, int] = field(default_factory=dict[str, int])
     """Retained copies of forgotten records, by scope."""
 
@@ -72,25 +74,41 @@ class Assessor:
         """All forgotten records and, from the second request on, those of this request."""
         return (ALL,) if np.array_equal(self.plan.new, self.plan.forget) else (ALL, NEW)
 
-    def assess(self, spec: str, outcome: Outcome, unseen: Sequence[str], current: nn.Module) -> Attempt:
-        """Audit the model of a run against these unseen sets and judge it by the rule."""
+    @cached_property
+    def audit_before(self) -> Mapping[str, Evaluation]:
+        """The audit of the model before the request, by scope."""
+        return {scope: self.evaluate(scope, self.before) for scope in self.scopes}
+
+    @cached_property
+    def audit_original(self) -> Mapping[str, Evaluation]:
+        """The audit of the models that still knew the records, by scope."""
+        if self.first is None or NEW not in self.scopes:
+            return self.audit_before
+        return {**self.audit_before, ALL: self.evaluate(ALL, self.first)}
+
+    def assess(
+        self, spec: str, outcome: Outcome, unseen: Sequence[str], out_models: OutModels, current: nn.Module
+    ) -> Attempt:
+        """Audit the model that a run made of `current` against these unseen sets, and judge it by the rule."""
         try:
             predictions = {} if outcome.diverged is not None else self.predict(outcome.model)
         except NotFiniteError as fault:
             outcome, predictions = replace(outcome, diverged=str(fault)), dict[str, Predictions]()
         if outcome.diverged is not None:
-            return Attempt(spec, outcome, (Finding("finished", ALL, "failed", outcome.diverged, "the run ends well"),))
+            diverged = Finding("finished", ALL, "failed", outcome.diverged, "the run ends well")
+            return Attempt(spec, outcome, (diverged,), out_models=out_models)
         # influence is relative to a model that still knew the records: earlier ones are gone from the last model
         original = {ALL: self.before if self.first is None else self.first, NEW: self.before}
         audit = {
-            scope: self.evaluate(scope, predictions, original[scope], self.out_models.predictions, unseen)
+            scope: self.evaluate(scope, predictions, original[scope], out_models.predictions, unseen)
             for scope in self.scopes
         }
         drops = self.drops(predictions)
         change = measure_change(current, outcome.model, outcome.cost.steps, (self.before, predictions))
-        findings = self.judge(audit, drops)
+        findings = self.judge(audit, drops, out_models.why)
         findings = self._by_construction(findings) if outcome.from_scratch else findings
-        return Attempt(spec, outcome, (*change.refusals(), *findings), predictions, audit, drops, unseen, change)
+        findings = (*change.refusals(), *findings)
+        return Attempt(spec, outcome, findings, predictions, audit, drops, unseen, change, out_models)
 
     def predict(self, model: nn.Module) -> dict[str, Predictions]:
         """Return the model's predictions on every set."""
@@ -127,57 +145,28 @@ class Assessor:
                 drops[f"{name}_drop_total"] = accuracy(self.first[name]) - accuracy(after[name])
         return drops
 
-    def influences(self, audit: Mapping[str, Evaluation]) -> dict[str, Influence | str]:
-        """Return the influence left by scope, or why it is unknown."""
-        return {scope: evaluation.influence or self.out_models.why for scope, evaluation in audit.items()}
-
-    def judge(self, audit: Mapping[str, Evaluation], drops: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Apply the rule; a number that the rule names and the audit lacks is an error."""
+    def judge(
+        self, audit: Mapping[str, Evaluation], drops: Mapping[str, float], why_unknown: str = ""
+    ) -> tuple[Finding, ...]:
+        """Apply the rule; a number that it names and the audit lacks is an error. `why_unknown`: about influence."""
 
         def facts(evaluation: Evaluation) -> Facts:
             numbers = {**evaluation.numbers, **{name: Estimate(value) for name, value in drops.items()}}
             return Facts(numbers, evaluation.retrain, evaluation.gaps)
 
-        original = {scope: facts(evaluation) for scope, evaluation in self.audit_original.items()}
-        influences = self.influences(audit)
-        return self.plan.rule.judge(
-            {
-                scope: replace(facts(evaluation), influence=influences[scope], before=original.get(scope))
-                for scope, evaluation in audit.items()
-            }
-        )
+        scopes = {
+            scope: replace(
+                facts(evaluation),
+                influence=evaluation.influence or why_unknown,
+                before=facts(self.audit_original[scope]),
+            )
+            for scope, evaluation in audit.items()
+        }
+        return self.plan.rule.judge(scopes)
 
     def check_rule(self) -> None:
         """Raise where the rule names a number that no audit of this request has."""
         self.judge(self.audit_before, self.drops(self.before))
-
-    def with_out_models(self, outcome: Outcome, store: Store, callbacks: Callbacks) -> "Assessor":
-        """Return the assessor with the out-of-sample models that its rule needs for this outcome.
-
-        They are the project's retrained models, the prepared table, or short trainings. A model retrained from scratch
-        needs none.
-        """
-        if self.out_models.predictions:
-            return self
-        if self.retrained and self.plan.rule.needs_influence:
-            return replace(self, out_models=OutModels(RETRAINED, tuple(self.retrained), why=""))
-        table = table_out_models(self.plan) if not self.retrained else None
-        if table is not None:
-            return replace(self, out_models=table)
-        if not self.plan.rule.needs_influence:
-            return self
-        if self.plan.table is not None and not self.retrained:
-            callbacks.on_note("the prepared table lacks records of earlier requests, so short models judge this one")
-        if outcome.from_scratch or outcome.diverged is not None:
-            return self
-        return replace(self, out_models=train_out_models(self.plan, store, callbacks))
-
-    def with_audits(self) -> "Assessor":
-        """Return the assessor with the audits of the models before."""
-        before = {scope: self.evaluate(scope, self.before) for scope in self.scopes}
-        if self.first is None or NEW not in self.scopes:
-            return replace(self, audit_before=before, audit_original=before)
-        return replace(self, audit_before=before, audit_original={**before, ALL: self.evaluate(ALL, self.first)})
 
     def _scoped(self, scope: str, *models: SplitPredictions) -> list[SplitPredictions]:
         """Return the predictions of models with only the forgotten records of a scope."""
@@ -221,7 +210,7 @@ def make_assessor(
         same = state_digest(current.state_dict()) == plan.base
         first = before if same else plain.predict(opened.project.model)
     totals = totals or {} if first is None else {}
-    return Assessor(plan, before, first, retrained, totals, copies=copies).with_audits()
+    return Assessor(plan, before, first, retrained, totals, copies)
 
 
 def dry_assessor(plan: Plan) -> Assessor:
@@ -240,4 +229,4 @@ def dry_assessor(plan: Plan) -> Assessor:
     small = replace(plan, options=options, forget=forget, new=new)
     before, retrained = noise(), range(DRY_RETRAINED if plan.opened.project.retrained is not None else 0)
     first = before if plan.opened.weights == plan.base else None
-    return Assessor(small, before, first, [noise() for _ in retrained]).with_audits()
+    return Assessor(small, before, first, [noise() for _ in retrained])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regun.auditing import Predictions, SplitPredictions
+from regun.auditing import SplitPredictions
 from regun.deletion.rule import ALL, Finding
 from regun.methods._fresh_weights import is_norm
 from regun.render.numbers import many
@@ -55,19 +55,19 @@ def measure_change(
     before: nn.Module, after: nn.Module, steps: int, predictions: tuple[SplitPredictions, SplitPredictions]
 ) -> Change:
     """Measure the change from one model to another; `predictions` are those of the two."""
-    old, new = dict(_weights(before)), dict(_weights(after))
-    total = moved = 0
-    squares, size = 0.0, 0.0
-    for name, was in old.items():
-        step = ROUNDING * (torch.finfo(was.dtype).eps if was.is_floating_point() or was.is_complex() else 0.0)
-        one, two = _doubles(was), _doubles(new[name])
-        apart, usual = (two - one).abs(), one.square().mean().sqrt()
-        scale = torch.maximum(torch.maximum(one.abs(), two.abs()), usual)  # a weight near 0 is rounded like the rest
-        total, moved = total + was.numel(), moved + int((apart > step * scale).sum())
-        squares, size = squares + float(apart.square().sum()), size + float(one.square().sum())
+    new, total, moved, squares, size = dict(_weights(after)), 0, 0, 0.0, 0.0
+    for name, weight in _weights(before):
+        epsilon = torch.finfo(weight.dtype).eps if weight.is_floating_point() or weight.is_complex() else 0.0
+        old, now = (torch.view_as_real(w).double() if w.is_complex() else w.double() for w in (weight, new[name]))
+        difference = (now - old).abs()
+        # a weight near 0 is rounded like the rest
+        scale = torch.maximum(old.abs(), now.abs()).clamp_min(float(old.square().mean().sqrt()))
+        total, moved = total + weight.numel(), moved + int((difference > ROUNDING * epsilon * scale).sum())
+        squares, size = squares + float(difference.square().sum()), size + float(old.square().sum())
     relative = (squares / size) ** 0.5 if size else squares**0.5
+    log_probs = [np.maximum(sets["forget"].log_probs, LEAST) for sets in predictions]
     frozen = sum(p.numel() for p in after.parameters() if not p.requires_grad)
-    return Change(total, moved, relative, steps, _largest_change(*(one["forget"] for one in predictions)), frozen)
+    return Change(total, moved, relative, steps, float(np.abs(log_probs[0] - log_probs[1]).max()), frozen)
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -76,12 +76,3 @@ def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     norms = {f"{name}.{b}".lstrip(".") for name, layer in layers if is_norm(layer) for b, _ in layer.named_buffers()}
     state = cast("Mapping[str, Tensor]", model.state_dict())
     yield from ((name, value.detach().cpu()) for name, value in state.items() if name not in norms)
-
-
-def _doubles(values: Tensor) -> Tensor:
-    return (torch.view_as_real(values) if values.is_complex() else values).double()
-
-
-def _largest_change(before: Predictions, after: Predictions) -> float:
-    old, new = (np.maximum(one.log_probs, LEAST) for one in (before, after))
-    return float(np.abs(old - new).max())

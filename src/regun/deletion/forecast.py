@@ -98,8 +98,8 @@ def _run(plan: Plan, method: ConfiguredMethod) -> RunForecast:
     work = method.method.planned(method.config, forget, retain, recipe=recipe, table=table)
     from_scratch, text = method.method.from_scratch, ""
     if isinstance(method.config, auto.Config):
-        own = auto.plan_of(method.config, forget, retain, recipe, table=table)
-        from_scratch, text = own.training == "whole", str(own)
+        auto_plan = auto.plan_of(method.config, forget, retain, recipe, table=table)
+        from_scratch, text = auto_plan.training == "whole", str(auto_plan)
     return RunForecast(method.spec.text, from_scratch, None if work is None else work.samples, text)
 
 
@@ -122,8 +122,8 @@ def _power(plan: Plan, current: nn.Module) -> Power:
     against = max(unseen_sets(plan.methods[0], sizes), key=lambda name: sizes[name])
 
     def losses(name: str, rows: Indices) -> FloatArray:
-        some = rows[np.unique(np.linspace(0, len(rows) - 1, PREDICTED).astype(np.int64))]
-        return predict(current, plan.opened.sets[name], some, plan.opened.device).true_log_prob
+        sample = rows[np.unique(np.linspace(0, len(rows) - 1, PREDICTED).astype(np.int64))]
+        return predict(current, plan.opened.sets[name], sample, plan.opened.device).true_log_prob
 
     forgotten, unseen = losses("train", plan.new), losses(against, plan.remaining[against])
     m, n = len(plan.new), sizes[against]

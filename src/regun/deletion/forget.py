@@ -19,6 +19,7 @@ from regun.deletion.attempt import NO_METHOD, run_method, unseen_sets
 from regun.deletion.folder import MODEL, PREPARED, Folder, check_folder, commit, opened, repair
 from regun.deletion.ledger import ACCEPTED, ACCEPTED_INCONCLUSIVE, INCONCLUSIVE, LedgerLine
 from regun.deletion.options import Callbacks, Options, configure_method
+from regun.deletion.out_models import OutModels, find_out_models
 from regun.deletion.plan import Plan, few, make_plan
 from regun.deletion.project import USER_CODE, Project, no_exit, open_project
 from regun.deletion.receipt import Receipt, make_files
@@ -91,7 +92,7 @@ def forget(
     'accepted'
     """
     out = Path(out)
-    plan = prepare(project, request, out, options)
+    plan = plan_request(project, request, out, options)
     on_plan(plan)
     check_unknown(plan, request)
     if plan.empty:  # the same command again, perhaps after a kill right behind the commit
@@ -137,17 +138,20 @@ def _attempts(plan: Plan, current: nn.Module, folder: Folder, callbacks: Callbac
     if not len(plan.new):  # the model never trained on these: the ledger line alone keeps them out of every set
         return Assessor(plan), [Attempt(NO_METHOD, Outcome(current, NO_METHOD, {}, Cost(), [], None, {}))]
     copies = {scope: len(ids) for scope, ids in plan.copies.items()}
-    assessor, attempts, store = make_assessor(plan, current, copies), list[Attempt](), Store(folder.work)
+    assessor, out_models = make_assessor(plan, current, copies), OutModels()
+    attempts, store = list[Attempt](), Store(folder.work)
     assessor.check_rule()
     for method in plan.methods:
         if attempts:
             last = attempts[-1]
             result = "failed" if last.verdict == "rejected" else "inconclusive"
-            why = next(one for one in last.findings if one.result == result)
+            why = next(finding for finding in last.findings if finding.result == result)
             callbacks.on_note(f"{last.spec} is {last.verdict} ({why.condition}: {why.why}); trying {method.spec.text}")
         outcome = run_method(method, current, plan, store, callbacks)
-        assessor = assessor.with_out_models(outcome, store, callbacks)
-        attempts.append(assessor.assess(method.spec.text, outcome, unseen_sets(method, assessor.before), current))
+        if not out_models.predictions:
+            out_models = find_out_models(plan, assessor.retrained, outcome, store, callbacks)
+        unseen = unseen_sets(method, assessor.before)
+        attempts.append(assessor.assess(method.spec.text, outcome, unseen, out_models, current))
         if _status(attempts[-1], plan.options) in (ACCEPTED, ACCEPTED_INCONCLUSIVE):
             break
     return assessor, attempts
@@ -170,7 +174,7 @@ def model_after(project: Project, folder: Folder, line: LedgerLine | None) -> nn
 
 
 @no_exit(USER_CODE)
-def prepare(project: Project, request: DeletionRequest, out: Path | str, options: Options | None = None) -> Plan:
+def plan_request(project: Project, request: DeletionRequest, out: Path | str, options: Options | None = None) -> Plan:
     """Check everything that can be checked without work, and return the plan; writes nothing."""
     options, folder = options or Options(), Folder(out)
     specs = (project.method if options.method is None else options.method, options.fallback)
@@ -199,7 +203,7 @@ def check_unknown(plan: Plan, request: DeletionRequest) -> None:
 
 def _check_feasible(plan: Plan, current: nn.Module) -> None:
     """Raise for what would fail in the run: data a method needs, numbers the rule names, what model and rebuild do."""
-    opened_project = plan.opened
+    opened = plan.opened
     if not any(len(rows) for rows in plan.remaining.values()):
         raise DataError("the request leaves no unseen examples to judge by; give the project heldout, val or test.")
     for method in plan.methods:
@@ -211,13 +215,12 @@ def _check_feasible(plan: Plan, current: nn.Module) -> None:
             raise RegunError(
                 f"{method.method.title} needs a prepared table, the project's prepared=...: make it with regun prepare."
             )
-        if method.needs.fresh_model and opened_project.why_no_fresh_model:
-            raise RegunError(opened_project.why_no_fresh_model)
+        if method.needs.fresh_model and opened.why_no_fresh_model:
+            raise RegunError(opened.why_no_fresh_model)
         if method.method.source is None:
             check_trainable(current)
-    if opened_project.project.rebuild is not None:
+    if opened.project.rebuild is not None:
         with isolated(0):
-            opened_project.project.rebuild(0)
-    some = Selected(opened_project.sets["train"], plan.forget[:CHECKED])
-    predict(current, some, device=opened_project.device)
+            opened.project.rebuild(0)
+    predict(current, Selected(opened.sets["train"], plan.forget[:CHECKED]), device=opened.device)
     dry_assessor(plan).check_rule()

@@ -23,6 +23,7 @@ from regun.rng import derive
 from regun.settings import to_json
 from regun.training.job import Callbacks as TrainingCallbacks
 from regun.training.job import Cost
+from regun.unlearning import Outcome
 
 RETRAINED, SHORT, TABLE, NONE = "retrained", "short", "prepared", "none"
 
@@ -41,6 +42,27 @@ class OutModels:
     def to_json(self) -> dict[str, Any]:
         about = {"kind": self.kind, "models": len(self.predictions), "why": self.why}
         return {**about, "recipe": dict(self.recipe), "cost": vars(self.cost)}
+
+
+def find_out_models(
+    plan: Plan, retrained: Sequence[SplitPredictions], outcome: Outcome, store: Store, callbacks: Callbacks
+) -> OutModels:
+    """Return the out-of-sample models that the rule needs to judge an outcome.
+
+    They are the project's retrained models, the prepared table, or short trainings. A model retrained from scratch
+    needs none.
+    """
+    needed = plan.rule.needs_influence
+    if retrained:
+        return OutModels(RETRAINED, tuple(retrained), why="") if needed else OutModels()
+    table = table_out_models(plan)
+    if table is not None or not needed:
+        return table or OutModels()
+    if plan.table is not None:
+        callbacks.on_note("the prepared table lacks records of earlier requests, so short models judge this one")
+    if outcome.from_scratch or outcome.diverged is not None:
+        return OutModels()
+    return train_out_models(plan, store, callbacks)
 
 
 def train_out_models(plan: Plan, store: Store, callbacks: Callbacks) -> OutModels:

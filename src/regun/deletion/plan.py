@@ -113,8 +113,8 @@ class Plan:
     @property
     def trains_out_models(self) -> bool:
         """True if short models are trained to judge a model that is not retrained from scratch."""
-        wanted = bool(self.rule.needs_influence and self.out_models and self.table is None)
-        return wanted and not self.opened.why_no_fresh_model
+        needed = bool(self.rule.needs_influence and self.out_models and self.table is None)
+        return needed and not self.opened.why_no_fresh_model
 
     @property
     def judging(self) -> str:
@@ -176,10 +176,9 @@ class Plan:
     def digests(self) -> dict[str, str]:
         """Return the digest of every set as ledger and receipt show it: keyed where there is a salt."""
         sets = self.opened.sets
-        plain = {part: Selected(sets[of], rows).digest for part, (of, rows) in self.parts.items()}
-        return {
-            part: self.options.pseudonyms.digest(one) for part, one in ({"train": sets["train"].digest} | plain).items()
-        }
+        digests = {"train": sets["train"].digest}
+        digests |= {part: Selected(sets[of], rows).digest for part, (of, rows) in self.parts.items()}
+        return {name: self.options.pseudonyms.digest(digest) for name, digest in digests.items()}
 
 
 def make_plan(

@@ -219,8 +219,8 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     check_no_augmentation({"train": sets["train"]}, "Give the project train_eval=, the same records")
     check_no_augmentation({name: examples for name, examples in sets.items() if name != "train"})
     train_ids = project.ids if project.ids is not None else range(len(sets["train"].labels))
-    ids = {name: id_texts(some) for name, some in {"train": train_ids, **project.unseen_ids}.items()}
-    compared = {name: some for name, some in ids.items() if name != "train" or project.ids is not None}
+    ids = {name: id_texts(values) for name, values in {"train": train_ids, **project.unseen_ids}.items()}
+    compared = {name: texts for name, texts in ids.items() if name != "train" or project.ids is not None}
     check_overlap(sources, sets, compared, check_content)
     for name, examples in sets.items():
         try:
@@ -285,8 +285,8 @@ def stored_project(
 
     def retrained(forgotten: frozenset[str]) -> Sequence[nn.Module]:
         """Return the models of the store that were trained like the base, without the forgotten examples."""
-        forget = np.array([int(one) for one in forgotten], dtype=np.int64)
-        return [load_model(one, device) for one in find_retrained(store, base, np.setdiff1d(trained_on, forget))]
+        forget = np.array([int(id) for id in forgotten], dtype=np.int64)
+        return [load_model(model, device) for model in find_retrained(store, base, np.setdiff1d(trained_on, forget))]
 
     models, family_keys, descendants = store.artifacts("model"), {base.key}, list[Artifact]()
     while more := [a for a in models if a.key not in family_keys and str(a.info.get("base")) in family_keys]:

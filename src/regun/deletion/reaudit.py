@@ -86,7 +86,7 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     """Compare every number and the verdict with those of a new assessment of the attempt that counted."""
     audit, project = receipt["audit"], plan.opened.project
     *earlier, line = lines
-    last = next((one for one in reversed(earlier) if one.accepted), None)
+    last = next((line for line in reversed(earlier) if line.accepted), None)
     before, after = model_after(project, folder, last), model_after(project, folder, line)
     missing = _missing_model(plan, line, before, audit["drops"])
     if missing:
@@ -103,11 +103,11 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     copies = {scope: int(counted[scope]) for scope in (ALL, NEW)}
     assessor = make_assessor(plan, before, copies, totals)
     try:
-        assessor = replace(assessor, out_models=_out_models(assessor, folder, line))
         stated = receipt["method"]["attempts"][-1]
         cost, from_scratch = Cost(steps=int(stated["cost"]["steps"])), stated["from_scratch"] is True
         outcome = Outcome(after, str(stated["method"]), {}, cost, [], None, {}, from_scratch=from_scratch)
-        attempt = assessor.assess("", outcome, _unseen(audit["unseen_sets"], assessor.before), before)
+        unseen = _unseen(audit["unseen_sets"], assessor.before)
+        attempt = assessor.assess("", outcome, unseen, _out_models(assessor, folder, line), before)
     except (RegunError, safetensors.SafetensorError) as fault:
         yield Check("acceptance", False, f"cannot be repeated: {fault}")
         return
@@ -118,7 +118,7 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
         for scope, evaluation in evaluations.items():
             yield _compare(f"audit {when}, {scope}", _flat(scopes[scope][when]), _flat(evaluation.to_json()))
     yield _compare("audit: accuracy lost", _lists(audit["drops"]), _lists(attempt.drops))
-    for scope, influence in assessor.influences(attempt.audit).items():
+    for scope, influence in attempt.influences.items():
         if isinstance(influence, Influence):
             shares = (
                 {part.against: part.share.to_json() for part in measured.parts}

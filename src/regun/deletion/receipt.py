@@ -78,11 +78,11 @@ def make_files(
         RECEIPT: (json.dumps(receipt, indent=1, allow_nan=False) + "\n").encode(),
         PAGE: page(receipt).encode(),
     }
-    if assessor.out_models.kind == SHORT:
-        files[OUT_MODELS] = to_bytes(assessor.out_models.predictions)
-    if assessor.out_models.kind == TABLE and plan.table is not None:
+    if last.out_models.kind == SHORT:
+        files[OUT_MODELS] = to_bytes(last.out_models.predictions)
+    if last.out_models.kind == TABLE and plan.table is not None:
         keys = plan.table.written_keys("train", plan.forget)
-        files[OUT_MODELS] = to_bytes(assessor.out_models.predictions, keys)
+        files[OUT_MODELS] = to_bytes(last.out_models.predictions, keys)
     if erased is not None:
         files[PREPARED] = erased.to_bytes()
     line = line._replace(files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
@@ -122,7 +122,7 @@ def _receipt(
         "model": {
             "class": f"{type(model).__module__}.{type(model).__qualname__}",
             "parameters": sum(p.numel() for p in model.parameters()),
-            "in_this_folder": [{"request": one.number, "status": one.status, "weights": one.after} for one in earlier],
+            "in_this_folder": [{"request": e.number, "status": e.status, "weights": e.after} for e in earlier],
             "derived": [str(name) for name in plan.opened.project.derived],
         },
         "data": _data(plan),
@@ -161,7 +161,7 @@ def claim_of(outcome: Outcome) -> str:
 def _request(plan: Plan, line: LedgerLine, earlier: Sequence[LedgerLine]) -> dict[str, Any]:
     matched, pseudonyms = plan.matched, plan.options.pseudonyms
     requesters = [record.requester for record in matched.records if record.requester]
-    not_accepted = [one.status for one in earlier if one.request == plan.request and not one.accepted]
+    not_accepted = [e.status for e in earlier if e.request == plan.request and not e.accepted]
     return {
         "dates": deadline(matched.days, datetime.fromisoformat(line.time).date()),
         "role": plan.role,
@@ -243,18 +243,17 @@ def _audit(assessor: Assessor, last: Attempt) -> dict[str, Any]:
         elsewhere = ("attacks", "before", "influence")
         return {name: part for name, part in evaluation.to_json().items() if name not in elsewhere}
 
-    influences = assessor.influences(last.audit)
     retrained = () if assessor.retrained else ("attacks with fully retrained models (RMIA, LiRA)",)
-    out_models = () if assessor.out_models.predictions else ("comparison with out-of-sample models",)
+    out_models = () if last.out_models.predictions else ("comparison with out-of-sample models",)
     return {
         "scopes": {
             scope: {"before": numbers(assessor.audit_before[scope]), "after": numbers(evaluation)}
             for scope, evaluation in last.audit.items()
         },
         "drops": dict(last.drops),
-        "influence": {n: one.to_json() if isinstance(one, Influence) else one for n, one in influences.items()},
+        "influence": {s: i.to_json() if isinstance(i, Influence) else i for s, i in last.influences.items()},
         "unseen_sets": list(last.unseen),
-        "out_models": assessor.out_models.to_json(),
+        "out_models": last.out_models.to_json(),
         "attacks": _attacks(assessor, last),
         "attacks_not_run": [*out_models, *retrained, *NOT_RUN],
     }
@@ -267,12 +266,12 @@ def _attacks(assessor: Assessor, last: Attempt) -> list[dict[str, str]]:
         return {"attack": attack, "access": access, "against": names(dict.fromkeys(against))}
 
     rows: list[dict[str, str]] = []
-    influence = next((one.influence for one in last.audit.values() if one.influence is not None), None)
+    influence = next((e.influence for e in last.audit.values() if e.influence is not None), None)
     if influence is not None and influence.parts:  # none where there are too few unseen records
         who = {
             RETRAINED: many(influence.out_models, "retrained model"),
             TABLE: f"the prepared table, {many(influence.out_models, 'repeat')}",
-        }.get(assessor.out_models.kind, f"{many(influence.out_models, 'short training')} without the records")
+        }.get(last.out_models.kind, f"{many(influence.out_models, 'short training')} without the records")
         what = f"influence left: each record next to unseen ones that are as hard (by {who})"
         rows.append(row(what, REFERENCES, [part.against for part in influence.parts if part.against in UNSEEN]))
     runs = last.audit[ALL].attacks.values() if last.audit else ()

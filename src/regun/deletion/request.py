@@ -51,7 +51,7 @@ class DeletionRequest:
         if isinstance(ids, str | bytes):
             raise DataError(f"ids is the single text {ids!r:.60}; give a list of ids.")
         shared = (reason, requester, received, due)
-        return cls(tuple(_record(f"id {n}", one, *shared) for n, one in enumerate(ids, 1)))
+        return cls(tuple(_record(f"id {n}", id, *shared) for n, id in enumerate(ids, 1)))
 
     def with_defaults(
         self, reason: str = "", requester: str = "", received: str = "", due: str = ""
@@ -129,10 +129,10 @@ def _read_json(value: Any, path: str) -> DeletionRequest:
     items = cast("list[Any]", value)
     objects = [cast("dict[str, Any]", item) if isinstance(item, dict) else {"id": item} for item in items]
     records = tuple(
-        _record(f"{path}: entry {n}", *(one.get(name, shared.get(name, "")) for name in COLUMNS))
-        for n, one in enumerate(objects, 1)
+        _record(f"{path}: entry {n}", *(entry.get(name, shared.get(name, "")) for name in COLUMNS))
+        for n, entry in enumerate(objects, 1)
     )
-    keys = {key for one in [shared, *objects] for key in one if key not in (*COLUMNS, "ids")}
+    keys = {key for entry in [shared, *objects] for key in entry if key not in (*COLUMNS, "ids")}
     return DeletionRequest(records, tuple(sorted(keys)))
 
 

@@ -166,15 +166,15 @@ class Method:
         """
         if self.work is None:
             return None
-        known = (recipe, table)[: len(inspect.signature(self.work).parameters) - 3]
-        own = self.work(config, forget, retain, *known)
-        if budget is None or not own.steps:
-            return own
-        each = own.samples / own.steps
+        optional = (recipe, table)[: len(inspect.signature(self.work).parameters) - 3]
+        work = self.work(config, forget, retain, *optional)
+        if budget is None or not work.steps:
+            return work
+        samples_per_step = work.samples / work.steps
         if budget.steps is not None:
-            return Work(budget.steps, round(budget.steps * each))
+            return Work(budget.steps, round(budget.steps * samples_per_step))
         samples = budget.samples or 0
-        return Work(round(samples / each), samples)
+        return Work(round(samples / samples_per_step), samples)
 
     def configure(
         self, values: Mapping[str, Any], preset: str | None = None, start: Mapping[str, Any] | None = None
@@ -200,5 +200,5 @@ class Method:
         """Return method and settings as JSON, for the content key, with the digest of the deciding code."""
         code = self.source or code_digest(f"regun.methods.{self.name}")
         if self.runs is not None:
-            code = digest([code, *(method.describe(own)["code"] for method, own in self.runs(config))])
+            code = digest([code, *(method.describe(settings)["code"] for method, settings in self.runs(config))])
         return {"name": self.name, "config": to_json(config), "code": code}

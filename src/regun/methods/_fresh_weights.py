@@ -23,19 +23,19 @@ def fresh_model(job: Job, *purpose: int | str) -> nn.Module:
     the job's weights either way: nothing that is frozen was learned with the rest.
     """
     seed = job.derive(*purpose)
-    made = uncompiled(job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed))
+    fresh = uncompiled(job.rebuild(seed) if job.rebuild is not None else reset(job.model, seed))
     trained = {name: p for name, p in job.model.named_parameters() if p.requires_grad}
-    new = dict(made.named_parameters())
+    new = dict(fresh.named_parameters())
     if trained and all(n in new and torch.equal(new[n].detach().to(p), p.detach()) for n, p in trained.items()):
         raise RegunError(
             "rebuild returned the model's own trained weights: a model that starts from these has seen what is to be "
             "forgotten. Let rebuild(seed) return a new, untrained model (or the pretrained one it was made from)."
         )
     twin = copied(job.model)
-    twin.load_state_dict(made.state_dict())
+    twin.load_state_dict(fresh.state_dict())
     with torch.no_grad():
-        for (_, value), (_, own) in zip(_frozen(twin), _frozen(job.model), strict=True):
-            value.copy_(own)
+        for (_, value), (_, trained_value) in zip(_frozen(twin), _frozen(job.model), strict=True):
+            value.copy_(trained_value)
     return twin
 
 
@@ -102,7 +102,8 @@ def shuffled(model: nn.Module, seed: int) -> nn.Module:
 
 def shrink_towards(model: nn.Module, fresh: nn.Module, share: float) -> None:
     """Set theta <- (1 - share) theta + share fresh, for trainable weights other than those of normalisation layers."""
-    norms = {f"{name}.{own}" for name, layer in _layers(model) if is_norm(layer) for own, _ in layer.named_parameters()}
+    layers = {prefix: layer for prefix, layer in _layers(model) if is_norm(layer)}
+    norms = {f"{prefix}.{name}" for prefix, layer in layers.items() for name, _ in layer.named_parameters()}
     new = dict(fresh.named_parameters())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -118,9 +119,9 @@ def is_norm(layer: nn.Module) -> bool:
 def reset_parameters(model: nn.Module) -> None:
     """Let every layer draw its weights as when it was made; then whole models that have rules of their own."""
     for layer in model.modules():
-        own_reset = getattr(layer, "reset_parameters", None)
-        if callable(own_reset):
-            own_reset()
+        reset_layer = getattr(layer, "reset_parameters", None)
+        if callable(reset_layer):
+            reset_layer()
     # Models of the package transformers draw other weights than their layers would: embeddings fifty times smaller.
     done: set[nn.Module] = set()
     for whole in model.modules():
@@ -145,9 +146,9 @@ def reset_parameters(model: nn.Module) -> None:
 def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield frozen parameters, and the buffers of layers all of whose own parameters are frozen."""
     for prefix, layer in _layers(model):
-        own = dict(layer.named_parameters(recurse=False))
-        frozen = {name: p for name, p in own.items() if not p.requires_grad}
-        if frozen and len(frozen) == len(own):
+        parameters = dict(layer.named_parameters(recurse=False))
+        frozen = {name: p for name, p in parameters.items() if not p.requires_grad}
+        if frozen and len(frozen) == len(parameters):
             frozen |= dict(layer.named_buffers(recurse=False))
         yield from ((f"{prefix}.{name}".lstrip("."), value) for name, value in frozen.items())
 

@@ -28,13 +28,13 @@ def chosen_layers(model: nn.Module, text: str) -> list[tuple[str, nn.Module]]:
     every = list(cast("Iterable[tuple[str, nn.Module]]", model.named_modules()))
     if text == "all":
         return every
-    wanted = int(text.removeprefix("last:"))
+    count = int(text.removeprefix("last:"))
     heavy = [n for n, (_, layer) in enumerate(every) if any(p.ndim > 1 for p in layer.parameters(recurse=False))]
-    if wanted > len(heavy):
+    if count > len(heavy):
         raise RegunError(
             f"layers is {text!r}, but this model has {len(heavy)} layers with weight matrices; name fewer."
         )
-    return every[heavy[-wanted] :]
+    return every[heavy[-count] :]
 
 
 @contextmanager

@@ -32,9 +32,9 @@ def get_method(method: str | Callable[..., Any]) -> Method:
     if callable(method):
         return _from_function(method, f"{method.__module__}:{getattr(method, '__qualname__', 'method')}")
     if method in method_names():
-        return _from_module(importlib.import_module(f"regun.methods.{method}"), method, own=True)
+        return _from_module(importlib.import_module(f"regun.methods.{method}"), method, built_in=True)
     if method.endswith(".py"):
-        return _from_module(find_module(method), method, own=False)
+        return _from_module(find_module(method), method, built_in=False)
     if ":" in method:
         return _from_function(find_function(method, "unlearns: unlearn(job)"), method)
     raise SettingsError([unknown("method", method, [*method_names(), "file.py", "module:function"])])
@@ -143,7 +143,7 @@ def _searched(module: ModuleType, name: str) -> dict[str, dict[str, Any]]:
     return presets
 
 
-def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
+def _from_module(module: ModuleType, name: str, *, built_in: bool) -> Method:
     missing = [n for n in ("Config", "unlearn") if not hasattr(module, n)]
     if missing:
         raise RegunError(f"the method file {name} lacks {' and '.join(missing)}; it must have Config and unlearn.")
@@ -155,9 +155,9 @@ def _from_module(module: ModuleType, name: str, *, own: bool) -> Method:
         unlearn=module.unlearn,
         config=module.Config,
         needs=getattr(module, "NEEDS", Needs()),
-        presets={**getattr(module, "PRESETS", {}), **(_searched(module, name) if own else {})},
+        presets={**getattr(module, "PRESETS", {}), **(_searched(module, name) if built_in else {})},
         search=getattr(module, "SEARCH", {}),
-        source=None if own else digest(inspect.getsource(module)),
+        source=None if built_in else digest(inspect.getsource(module)),
         work=getattr(module, "work", None),
         table_helps=getattr(module, "table_helps", None),
         tradeoff=getattr(module, "TRADEOFF", None),

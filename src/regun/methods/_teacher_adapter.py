@@ -39,12 +39,12 @@ class TeacherAdapter(nn.Module):
                 copies = {name: part.cpu().clone() for name, part in named.items()}
                 outputs = self.model(copies if isinstance(x, Mapping) else copies[""])
             logits = torch.as_tensor(outputs, dtype=torch.float32)
-        wanted = (examples_in(x), self.classes)
-        if tuple(logits.shape) != wanted or not bool(logits.isfinite().all()):
-            what = f"shape {tuple(logits.shape)}" if tuple(logits.shape) != wanted else "numbers that are not finite"
+        expected = (examples_in(x), self.classes)
+        if tuple(logits.shape) != expected or not bool(logits.isfinite().all()):
+            what = f"shape {tuple(logits.shape)}" if tuple(logits.shape) != expected else "numbers that are not finite"
             raise RegunError(
-                f"the teacher answered {wanted[0]} examples with {what}; it must give a row of {wanted[1]} logits or "
-                f"probabilities for each, one for every class the model knows."
+                f"the teacher answered {expected[0]} examples with {what}; it must give a row of {expected[1]} logits "
+                f"or probabilities for each, one for every class the model knows."
             )
         sums = logits.double().sum(1)
         probabilities = bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all())

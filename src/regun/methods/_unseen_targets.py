@@ -44,20 +44,20 @@ class Pool:
 
         Without replacement while the pool suffices; beyond that, every member is used as evenly as possible.
         """
-        wanted = np.repeat(np.arange(self.classes), counts)
-        rank = np.arange(len(wanted)) - np.repeat(np.cumsum(counts) - counts, counts)
-        size, start = self.size[wanted], self.start[wanted]
+        drawn_classes = np.repeat(np.arange(self.classes), counts)
+        rank = np.arange(len(drawn_classes)) - np.repeat(np.cumsum(counts) - counts, counts)
+        size, start = self.size[drawn_classes], self.start[drawn_classes]
         absent = size == 0
         self.missing += int(absent.sum())
         size, start = np.where(absent, len(self.labels), size), np.where(absent, 0, start)
         noise = torch.rand(len(self.labels), generator=generator, dtype=torch.float64)
         order = torch.argsort(torch.from_numpy(self.labels) + noise)  # grouped by class, shuffled within each
         if absent.any() or replacement:
-            loose = torch.rand(len(wanted), generator=generator, dtype=torch.float64).numpy()
+            loose = torch.rand(len(drawn_classes), generator=generator, dtype=torch.float64).numpy()
             place = np.where(absent | replacement, np.floor(loose * size), rank % size)
         else:
             place = rank % size
-        return order[torch.from_numpy((start + place).astype(np.int64))], wanted
+        return order[torch.from_numpy((start + place).astype(np.int64))], drawn_classes
 
 
 def histogram_picks(
@@ -66,12 +66,12 @@ def histogram_picks(
     """Return draws that match the forget batch's class histogram, for the batch, each class or each example."""
     y = labels.numpy()
     histogram = np.bincount(y, minlength=pool.classes)
-    wanted = len(y) if m is None else m
+    total = len(y) if m is None else m
     if granularity == "sample":
-        each = max(1, round(wanted / len(y)))
+        each = max(1, round(total / len(y)))
         counts = histogram * each
     else:
-        counts = largest_remainder(histogram, wanted)
+        counts = largest_remainder(histogram, total)
     if granularity == "class":
         counts = np.maximum(counts, np.minimum(histogram, 1))
     chosen, stands_for = pool.draw(counts, generator, replacement=replacement)
@@ -85,12 +85,12 @@ def histogram_picks(
 
 def uniform_picks(pool: Pool, labels: Tensor, m: int | None, generator: torch.Generator, *, replacement: bool) -> Picks:
     """Return draws from the whole held-out set, whatever the labels; one target for the batch."""
-    wanted, size = len(labels) if m is None else m, len(pool.labels)
+    total, size = len(labels) if m is None else m, len(pool.labels)
     if replacement:
-        chosen = torch.randint(size, (wanted,), generator=generator)
+        chosen = torch.randint(size, (total,), generator=generator)
     else:
-        chosen = torch.randperm(size, generator=generator)[torch.arange(wanted) % size]
-    return Picks(chosen, torch.zeros(wanted, dtype=torch.long), torch.zeros(len(labels), dtype=torch.long), 1)
+        chosen = torch.randperm(size, generator=generator)[torch.arange(total) % size]
+    return Picks(chosen, torch.zeros(total, dtype=torch.long), torch.zeros(len(labels), dtype=torch.long), 1)
 
 
 def nearest(features: Tensor, heldout: Tensor, k: int, block: int = 4096) -> Tensor:

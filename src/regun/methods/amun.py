@@ -95,15 +95,15 @@ def is_loss(config: Config) -> bool:
 def unlearn(job: Job, config: Config) -> Fitted:
     """Attack, then fine-tune."""
     x, labels, failed = adversarial_set(job, config)
-    made = len(job.examples) + np.arange(len(labels))
+    adversarial_rows = len(job.examples) + np.arange(len(labels))
     mixed = job
     if len(labels):
         adversarial = TensorExamples(x, labels, job.examples.num_classes)
         mixed = replace(job, examples=Joined((job.examples, adversarial)))
     if config.train_on == "weighted":
-        stream = paired(mixed, config.batch_size, config.batch_size, epoch="shorter", forget=made)
+        stream = paired(mixed, config.batch_size, config.batch_size, epoch="shorter", forget=adversarial_rows)
     else:
-        parts = {"adv": made, "forget": job.indices("forget"), "retain": job.indices("retain")}
+        parts = {"adv": adversarial_rows, "forget": job.indices("forget"), "retain": job.indices("retain")}
         chosen = np.concatenate([parts[name] for name in config.train_on.split("+")])
         stream = one_pass(mixed, "retain", chosen, config.batch_size)
 

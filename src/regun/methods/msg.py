@@ -98,12 +98,12 @@ def redraw(job: Job, config: Config) -> Named:
             f"{type(job.model).__name__} has none that may train; "
             f"{'use another method.' if config.linear else 'set msg.linear=true to take linear layers.'}"
         )
-    wanted = summed_gradient(job, retained(job, True), batch_size=config.batch_size)
-    unwanted = summed_gradient(job, job.indices("forget"), batch_size=config.batch_size)
+    retain_gradient = summed_gradient(job, retained(job, True), batch_size=config.batch_size)
+    forget_gradient = summed_gradient(job, job.indices("forget"), batch_size=config.batch_size)
     masks: Named = {}
     with torch.no_grad(), isolated(job.derive("reinitialise")):
         for name, parameter in chosen.items():
-            masks |= top_mask({name: -(wanted[name] - unwanted[name]).abs()}, config.rate)
+            masks |= top_mask({name: -(retain_gradient[name] - forget_gradient[name]).abs()}, config.rate)
             fresh = torch.empty_like(parameter, device="cpu")  # whose generator is seeded
             nn.init.kaiming_normal_(fresh, mode="fan_out", nonlinearity="relu")
             parameter.copy_(torch.where(masks[name], fresh.to(parameter.device), parameter))

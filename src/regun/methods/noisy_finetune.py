@@ -57,12 +57,12 @@ class Config(Updates):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        wanted = {"optimizer": "sgd", "momentum": 0, "schedule": "constant", "warmup_epochs": 0, "decay": "all"}
-        actual = {name: vars(self)[name] for name in wanted}
+        required = {"optimizer": "sgd", "momentum": 0, "schedule": "constant", "warmup_epochs": 0, "decay": "all"}
+        actual = {name: vars(self)[name] for name in required}
         problems = [
-            f"noisy_finetune.{name} is {actual[name]!r}; the bound knows {wanted[name]!r} only."
-            for name in wanted
-            if actual[name] != wanted[name]
+            f"noisy_finetune.{name} is {actual[name]!r}; the bound knows {required[name]!r} only."
+            for name in required
+            if actual[name] != required[name]
         ]
         if self.lr == 0 or self.lr * self.weight_decay >= 1:
             problems.append(f"noisy_finetune.lr is {self.lr}; give one above 0 and below 1 / weight_decay.")

@@ -137,11 +137,10 @@ def batch_norm(
         "tuple[Tensor, Tensor, Tensor, Tensor]", _BatchNorm.apply(x, weight, bias, eps, processes)
     )
     if running_mean is not None and running_var is not None:
-        with torch.no_grad():
-            unbiased = var * (count / (count - 1).clamp(min=1)).to(var.dtype)
-            # `data`: as in torch's own kernel, the change does not count against passes that are not differentiated yet
-            running_mean.data.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
-            running_var.data.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+        unbiased = var * (count / (count - 1).clamp(min=1)).to(var.dtype)
+        # `data`: as in torch's own kernel, the change does not count against passes that are not differentiated yet
+        running_mean.data.lerp_(mean.to(running_mean.dtype), momentum)
+        running_var.data.lerp_(unbiased.to(running_var.dtype), momentum)
     return out
 
 
@@ -170,17 +169,16 @@ class _BatchNorm(torch.autograd.Function):
             plain = _plain_batch_norm(x, weight, bias, ctx.eps, ctx.processes)
             found = iter(torch.autograd.grad(plain, inputs, dy, create_graph=True, allow_unused=True))
             return *(None if t is None else next(found) for t in (x, weight, bias)), None, None
-        scale = torch.ones_like(mean) if weight is None else weight.to(mean.dtype)
-        _, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
-            dy, x, scale.to(x.dtype) if weight is None else weight, mean, var, None, None, False, ctx.eps,
-            [False, True, True],
+        _, dweight, dbias = torch.ops.aten.native_batch_norm_backward.default(
+            dy, x, torch.ones_like(mean, dtype=x.dtype) if weight is None else weight, mean, var, None, None, False,
+            ctx.eps, [False, True, True],
         )  # fmt: skip
-        sums = ctx.processes.sum([dweight.to(mean.dtype), dbias.to(mean.dtype)])
+        by_weight, by_bias = ctx.processes.sum([torch.stack([dweight, dbias]).to(mean.dtype)])[0] / count.to(mean.dtype)
         factor = (var + ctx.eps).rsqrt()
-        slope = -scale * factor * factor * sums[0] / count.to(mean.dtype)
-        offset = -scale * factor * sums[1] / count.to(mean.dtype) - slope * mean
-        dx = torch.addcmul(_channels(offset, x).to(x.dtype), dy, _channels(scale * factor, x).to(x.dtype))
-        dx = dx.addcmul_(x, _channels(slope, x).to(x.dtype))
+        scale = factor if weight is None else factor * weight
+        slope = scale * factor * by_weight
+        offset = slope * mean - scale * by_bias
+        dx = torch.addcmul(_channels(offset, x), dy, _channels(scale, x)).addcmul_(x, _channels(slope, x), value=-1)
         return dx, None if weight is None else dweight, None if bias is None else dbias, None, None
 
 
@@ -188,12 +186,13 @@ def _statistics(x: Tensor, processes: Processes) -> tuple[Tensor, Tensor, Tensor
     """Return mean, biased variance and number of values per channel over all processes, from those of each."""
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     mean, var = torch.batch_norm_update_stats(x, None, None, 0.0)
-    own = torch.full_like(mean, x.numel() // x.shape[1], dtype=torch.float64)
-    each = torch.stack([mean.double(), var.double(), own])
-    means, variances, counts = processes.gather_rows(each.unsqueeze(0), processes.world).unbind(1)
-    count = counts.sum(0)
-    whole = (counts * means).sum(0) / count
-    spread = (counts * (variances + (means - whole).square())).sum(0) / count
+    channels = len(mean)
+    each = processes.stack(torch.cat([mean, var, mean.new_full((1,), x.numel() // channels)])).double()
+    means, variances, counts = each[:, :channels], each[:, channels:-1], each[:, -1:]
+    count = counts.sum()
+    share = counts / count
+    whole = (share * means).sum(0)
+    spread = (share * torch.addcmul(variances, means - whole, means - whole)).sum(0)
     return whole.to(mean.dtype), spread.to(mean.dtype), count
 
 
@@ -225,4 +224,4 @@ def _plain_batch_norm(
 
 
 def _channels(values: Tensor, like: Tensor) -> Tensor:
-    return values.view(1, -1, *([1] * (like.ndim - 2)))
+    return values.to(like.dtype).view(1, -1, *([1] * (like.ndim - 2)))

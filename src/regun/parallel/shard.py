@@ -20,7 +20,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from regun.errors import RegunError
 from regun.parallel.layers import whole_batch_layers
@@ -46,12 +45,19 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, processes: Processes, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.processes = processes
         ctx.set_materialize_grads(False)  # a weight that the loss does not use has no gradient
+        ctx.strides = [
+            t.stride() if t.is_contiguous() else torch.empty_like(t, device="meta").stride() for t in tensors
+        ]
         return tuple(t.detach() for t in tensors)  # which keeps the memory layout; a view may not
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        used = [g for g in gradients if g is not None]
-        sums = iter(cast("tuple[Tensor, ...]", _Total.apply(ctx.processes, *used)) if used else ())
+        used = [(g, stride) for g, stride in zip(gradients, ctx.strides, strict=True) if g is not None]
+        if torch.is_grad_enabled():  # to be differentiated again
+            sums = iter(cast("tuple[Tensor, ...]", _Total.apply(ctx.processes, *(g for g, _ in used))) if used else ())
+        else:
+            # in the order of memory, which all processes share with the weights: no copy for another layout
+            sums = iter(ctx.processes.sum([g for g, _ in used], [stride for _, stride in used]))
         return None, *(None if g is None else next(sums) for g in gradients)
 
 
@@ -99,7 +105,7 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
     if processes is None or not tensors or not tensors[0].ndim or any(map(_is_mapped, tensors)):
         return None
     examples = len(tensors[0])
-    if examples < 2 * processes.world:
+    if examples < 2 * processes.world_size:
         return None
 
     def own(tensor: Tensor) -> Tensor:
@@ -119,30 +125,33 @@ def sharded(model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Ten
             f"{type(model).__name__} returned {tuple(part.shape)} for {rows.stop - rows.start} examples; with several "
             f"processes a model must return one row per example."
         )
-    return cast(Tensor, _Join.apply(processes, part, examples, processes.world if averaged else 1))
+    return cast(Tensor, _Join.apply(processes, part, examples, processes.world_size if averaged else 1))
 
 
 def _with_spread_weights(
     model: nn.Module, x: Inputs, call: Callable[[nn.Module, Inputs], Tensor], processes: Processes
 ) -> Tensor:
-    """Call the model with weights whose gradients are summed over all processes."""
-    weights = {n: p for n, p in model.named_parameters() if p.requires_grad} if torch.is_grad_enabled() else {}
-    if not weights:
+    """Call the model with weights whose gradients are summed over all processes.
+
+    As `torch.func.functional_call`, which needs longer to look up the weights by name than to use them.
+    """
+    places = [
+        (module._parameters, name, weight)  # pyright: ignore[reportPrivateUsage]
+        for module in model.modules()
+        for name, weight in module._parameters.items()  # pyright: ignore[reportPrivateUsage]
+        if weight is not None and weight.requires_grad
+    ]
+    if not places or not torch.is_grad_enabled():
         return call(model, x)
-    spread = cast("tuple[Tensor, ...]", _Spread.apply(processes, *weights.values()))
-    state = {f"model.{name}": tensor for name, tensor in zip(weights, spread, strict=True)}
-    return functional_call(_Call(model, call), state, (x,))
-
-
-class _Call(nn.Module):
-    """Makes a call of a model a module, so that `functional_call` reaches it."""
-
-    def __init__(self, model: nn.Module, call: Callable[[nn.Module, Inputs], Tensor]) -> None:
-        super().__init__()
-        self.model, self.call = model, call
-
-    def forward(self, x: Inputs) -> Tensor:
-        return self.call(self.model, x)
+    weights = {id(weight): weight for _, _, weight in places}  # tied weights once
+    spread = dict(zip(weights, cast("tuple[Tensor, ...]", _Spread.apply(processes, *weights.values())), strict=True))
+    try:
+        for parameters, name, weight in places:
+            parameters[name] = cast(nn.Parameter, spread[id(weight)])
+        return call(model, x)
+    finally:
+        for parameters, name, weight in places:
+            parameters[name] = weight
 
 
 def _is_mapped(tensor: Tensor) -> bool:

@@ -106,6 +106,8 @@ class DivergenceWatch:
 
 def largest_value(tensors: Sequence[Tensor]) -> Tensor:
     """Return the largest absolute value; it is finite if and only if every number is."""
+    if tensors[0].device.type == "cpu":  # where the norm is not vectorized: ten times slower
+        return torch.stack([end for t in tensors for end in torch.aminmax(t.detach())]).abs().amax()
     norms = torch._foreach_norm([t.detach() for t in tensors], math.inf)  # pyright: ignore
     return torch.stack(list(norms)).amax()
 

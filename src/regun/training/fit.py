@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,25 +17,10 @@ from regun.rng import derive, own_torch_rng
 from regun.training.divergence import DivergenceWatch
 from regun.training.job import Cost, Epoch, Job, Progress, Step
 from regun.training.recipes import Updates, build_optimizer, resolve_precision
+from regun.training.snapshots import Checkpoint, Snapshot, load_state_tensors, state_tensors
 from regun.training.streams import Stream
 
 Mask = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything a run needs to go on: tensors by name, and the rest as JSON."""
-
-    tensors: dict[str, Tensor]
-    meta: dict[str, Any]
-
-
-class Checkpoint(Protocol):
-    """Where snapshots go; `due` says when one is wanted."""
-
-    def due(self) -> bool: ...
-    def load(self) -> Snapshot | None: ...
-    def save(self, snapshot: Snapshot) -> None: ...
 
 
 @dataclass
@@ -132,7 +117,7 @@ class _Run:
         self.fitted = Fitted()
         self.processes = current()
         if self.processes is not None:
-            self.processes.share_weights(job.model)
+            self.processes.broadcast_weights(job.model)
         elif recipe.compile:  # a model whose batches are shared among processes runs as it is
             job.model.compile()
 
@@ -229,8 +214,9 @@ class _Run:
         self.epoch, self.step = self.epoch + 1, 0
         self.total_loss, self.samples, self.seconds = 0.0, 0, 0.0
         if self.processes is not None:
-            sums = [p.detach().double().sum() for p in self.parameters.values()]
-            self.processes.check_same("weights", torch.stack(sums).cpu().numpy())
+            weights = [p.detach() for p in self.parameters.values()]
+            values = [value for w in weights for value in (w.sum(), w.square().sum())]
+            self.processes.check_same("weights", torch.stack(values).cpu().numpy())
         if self.epoch < self.epochs and not self.finished and self._snapshot_due():
             self._save()
         with counting(None):  # what an observer looks at is not the run's cost
@@ -269,14 +255,6 @@ class _Run:
 
     def _save(self) -> None:
         assert self.checkpoint is not None
-        self.checkpoint.save(self._snapshot())
-
-    def _snapshot(self) -> Snapshot:
-        tensors = {f"model.{n}": t.detach().clone() for n, t in self.job.model.state_dict().items()}
-        for index, parameter in enumerate(self.parameters.values()):
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{index}.{key}"] = value.detach().clone()
         meta = {
             "epoch": self.epoch,
             "step": self.step,
@@ -286,7 +264,7 @@ class _Run:
             "cost": asdict(self.job.cost),
             "epochs": [asdict(e) for e in self.fitted.epochs],
         }
-        return Snapshot(tensors, meta)
+        self.checkpoint.save(Snapshot(state_tensors(self.job.model, self.optimizer), meta))
 
     def resume(self) -> None:
         saved = self.checkpoint.load() if self.checkpoint is not None and is_writer() else None
@@ -295,18 +273,7 @@ class _Run:
             saved = Snapshot(tensors, meta) if meta is not None else None
         if saved is None:
             return
-        model = {n[len("model.") :]: t for n, t in saved.tensors.items() if n.startswith("model.")}
-        self.job.model.load_state_dict(model)
-        for index, parameter in enumerate(self.parameters.values()):
-            prefix = f"optimizer.{index}."
-            state = {n[len(prefix) :]: t.clone() for n, t in saved.tensors.items() if n.startswith(prefix)}
-            for key, value in state.items():
-                if value.shape == parameter.shape:
-                    # in the parameter's memory layout: fused optimizers walk both side by side, without strides
-                    like = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False)
-                    state[key] = like.copy_(value)
-            if state:
-                self.optimizer.state[parameter] = state
+        load_state_tensors(saved.tensors, self.job.model, self.optimizer)
         self.epoch, self.step = saved.meta["epoch"], saved.meta["step"]
         self.total_loss, self.samples = saved.meta["total_loss"], saved.meta["samples"]
         self.seconds = saved.meta["seconds"]

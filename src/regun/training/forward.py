@@ -128,7 +128,7 @@ def _over(
         return
 
     def own_answers() -> Iterator[dict[str, Tensor]]:
-        for batch in examples.stream(plan[processes.rank :: processes.world], device=device):
+        for batch in examples.stream(plan[processes.rank :: processes.world_size], device=device):
             with torch.no_grad(), alone(), counting(None):
                 answer = function(batch.x).float().cpu()
             yield {"": answer}

@@ -51,7 +51,7 @@ def _each_batch(job: Job, indices: Indices, size: int, function: Callable[[Batch
         return
 
     def own() -> Iterator[Named]:
-        for batch in job.examples.stream(plan[processes.rank :: processes.world], device=job.device):
+        for batch in job.examples.stream(plan[processes.rank :: processes.world_size], device=job.device):
             with alone(), counting(None):
                 result = function(batch)
             yield result
@@ -118,7 +118,7 @@ def fisher_by_batch(job: Job, indices: Indices, *, batch_size: int = 128) -> Nam
 def _own_batches(job: Job, indices: Indices, size: int, processes: Processes | None) -> Iterator[Batch]:
     """Yield the evaluation view of the batches that this process takes: all of them if it works alone."""
     plan = eval_plan(indices, size)
-    own = plan if processes is None else plan[processes.rank :: processes.world]
+    own = plan if processes is None else plan[processes.rank :: processes.world_size]
     return job.examples.stream(own, device=job.device)
 
 

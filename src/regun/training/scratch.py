@@ -5,9 +5,10 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn import functional
 
-from regun.training.fit import Checkpoint, Fitted, fit
+from regun.training.fit import Fitted, fit
 from regun.training.job import Job, Step
 from regun.training.recipes import Recipe
+from regun.training.snapshots import Checkpoint
 from regun.training.streams import in_rounds, one_pass
 from regun.types import Indices
 

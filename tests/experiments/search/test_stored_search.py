@@ -2,8 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import CONTEXT
 
 import regun.experiments.search.stored as stored
 from expect import assert_names, error
@@ -29,7 +29,7 @@ from regun.hashing import code_digest
 from regun.methods import get_method, method_names
 from regun.models import ModelSpec
 from regun.splits import Splits, make_splits, reserve
-from regun.training.job import Budget, Job
+from regun.training.job import Budget, Callbacks, Job
 from regun.training.recipes import RECIPES
 
 pytest.importorskip("optuna")
@@ -130,8 +130,9 @@ def told(found: SearchResult) -> list:
 # -------------------------------------------------------------------------------------------------------- what it finds
 
 
-@pytest.mark.parametrize("objective", ["gap", "reference"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "objective"), [*((name, "gap") for name in METHODS), ("regun", "reference"), ("ssd", "reference")]
+)
 def test_no_method_ends_worse_than_its_default_and_test_data_are_never_fetched(
     name: str, objective: str, world: World
 ) -> None:
@@ -307,33 +308,23 @@ def test_finished_trials_are_read_from_the_store_without_any_model(
     assert shorter.trials == first.trials[:3]
 
 
-KILLED = """
-import json, os, signal, sys
-import torch
-from regun.training.job import Callbacks
-from regun.artifacts import Store
-from test_stored_search import CPU, build_world
-from regun.experiments.search import search
+def search_or_die(home: Path, place: Path, kill_in: int, order: dict, out: Path) -> None:
+    torch.set_num_threads(1)
+    world, ended = build_world(Store(home)), []
 
-torch.set_num_threads(1)
-home, place, kill_in, order = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
-world, ended = build_world(Store(home)), []
+    def epoch(number, model) -> None:
+        if len(ended) == kill_in:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def epoch(number, model):
-    if len(ended) == kill_in:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-found = search(world.search(**order), Store(place), CPU, watch=Callbacks(on_epoch=epoch), on_trial=ended.append)
-print(json.dumps([[t.number, t.values, t.score, t.parts, t.model] for t in found.trials]))
-"""
+    found = search(world.search(**order), Store(place), CPU, watch=Callbacks(on_epoch=epoch), on_trial=ended.append)
+    out.write_text(json.dumps(told(found)))
 
 
-def start(world: World, place: Path, kill_in: int, **order) -> "subprocess.Popen[str]":
+def start(world: World, place: Path, kill_in: int, out: Path, **order):
     """A process that searches in the store at `place`, and is killed in the middle of trial `kill_in`."""
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-c", KILLED, str(world.store.root), str(place), str(kill_in), json.dumps(order)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings)
+    process = CONTEXT.Process(target=search_or_die, args=(world.store.root, place, kill_in, order, out))
+    process.start()
+    return process
 
 
 def created(store: Store) -> dict[str, str]:
@@ -346,9 +337,9 @@ def test_a_search_killed_in_the_middle_of_a_trial_goes_on_as_if_it_had_not_been(
     store = Store(tmp_path / "killed")
     kept: dict[str, str] = {}
     for kill_in in (2, 6):
-        process = start(world, store.root, kill_in, **order)
-        out, err = process.communicate(timeout=200)
-        assert (process.returncode, out) == (-9, ""), err
+        process = start(world, store.root, kill_in, tmp_path / "out", **order)
+        process.join(200)
+        assert process.exitcode == -signal.SIGKILL
         now = created(store)
         assert len(now) == 2 * kill_in  # a model and a score of every finished trial
         assert kept.items() <= now.items()
@@ -362,10 +353,12 @@ def test_a_search_killed_in_the_middle_of_a_trial_goes_on_as_if_it_had_not_been(
 
 def test_two_processes_that_run_the_same_search_make_everything_once(world: World, tmp_path: Path) -> None:
     orders = [{"name": "l1_sparse", "objective": "reference", "trials": n} for n in (3, 4)]  # one goes on for longer
-    workers = [start(world, tmp_path / "shared", 99, **order) for order in orders]
-    answers = [worker.communicate(timeout=200) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], answers
-    shorter, longer = (json.loads(out) for out, _ in answers)
+    outs = [tmp_path / "shorter", tmp_path / "longer"]
+    workers = [start(world, tmp_path / "shared", 99, out, **order) for out, order in zip(outs, orders, strict=True)]
+    for worker in workers:
+        worker.join(200)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    shorter, longer = (json.loads(out.read_text()) for out in outs)
     assert shorter == longer[:3]
     store = Store(tmp_path / "shared")
     assert len(created(store)) == 2 * 4

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -21,6 +22,11 @@ def planned(found: Study) -> StudyPlan:
     return plan_study(found, labels_of_size(train), test)
 
 
+@cache
+def paper_plan(name: str) -> StudyPlan:
+    return planned(read_study(name))
+
+
 def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
     tasks = [t for t in found.tasks.values() if t.kind == "unlearn" and (t.row.name, t.seed) == (name, seed)]
     return [t.work.steps for t in tasks]
@@ -29,7 +35,7 @@ def steps(found: StudyPlan, name: str, seed: int = 0) -> list[int]:
 @pytest.mark.parametrize("name", PAPER)
 def test_a_setup_of_the_paper_takes_64_trainings(name: str) -> None:
     """A base, three retrained models and twelve references for each of three seeds and the one to tune on."""
-    found = planned(read_study(name))
+    found = paper_plan(name)
     methods = len(found.study.compared)
     counts = found.counts()
     assert counts["train"] == 4 * (1 + 3 * (1 + 4))
@@ -52,14 +58,14 @@ def test_a_setup_of_the_paper_takes_64_trainings(name: str) -> None:
 )
 def test_the_papers_steps(name: str, regun: list[int], finetune: list[int]) -> None:
     """ReGUn: ten (twenty) passes over the forget set in batches of 128; Finetune: over the full retain set."""
-    found = planned(read_study(name))
+    found = paper_plan(name)
     assert steps(found, "regun") == regun
     assert steps(found, "finetune") == finetune
     assert steps(found, "ssd") == [0, 0, 0]
 
 
 def test_the_papers_split_sizes() -> None:
-    found = planned(read_study("resnet18-cifar10")).sizes
+    found = paper_plan("resnet18-cifar10").sizes
     assert [found[f]["forget"] for f in ("0.01", "0.1", "0.5")] == [450, 4500, 22500]
     assert [found[f]["retain"] for f in ("0.01", "0.1", "0.5")] == [40050, 36000, 18000]
     assert found["0.1"] == {"retain": 36000, "forget": 4500, "heldout": 5000, "val": 4500}
@@ -72,7 +78,7 @@ def test_one_split_for_all_seeds_shares_the_references() -> None:
 
 
 def test_needs_come_first_and_exist() -> None:
-    found = planned(read_study("resnet18-cifar10"))
+    found = paper_plan("resnet18-cifar10")
     seen: set[str] = set()
     for task in found.tasks.values():
         assert {need.id for need in task.needs} <= seen, task.id

@@ -23,6 +23,7 @@ TEXT = MINI.replace("digits,epochs=3", "digits,epochs=12,batch_size=16").replace
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PATIENCE)
 def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     (tmp_path / "mini.toml").write_text(TEXT)
@@ -39,6 +40,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PATIENCE)
 def test_a_lost_head_ends_the_study_in_a_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """Ray itself ends a process whose head is gone for long; either way nothing is lost but what was running."""
     pytest.importorskip("ray")

@@ -228,7 +228,8 @@ def test_tuned_studies_freeze_what_they_found(tmp_path: Path) -> None:
     assert not frozen.tune
     _, again, _ = run(frozen, tmp_path)
     assert not again.made
-    assert not run(found, tmp_path)[1].made
+    part = replace(found, seeds=(1,), tune_seed=found.tuned_on)  # it has the settings of the whole
+    assert not run(part, tmp_path)[1].made
 
 
 EXPLODE = '''"""Weights that are finite, answers that are not."""
@@ -257,14 +258,6 @@ def test_answers_that_are_not_finite_are_a_row_and_are_asked_for_once(tmp_path: 
     page = write_all(opened, results, tmp_path / "out")[0].read_text()
     assert "diverged" in page
     assert not run(found, tmp_path / "store")[1].made
-
-
-def test_a_part_of_a_tuned_study_has_the_settings_of_the_whole(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    whole = study(seeds=(0, 1), methods=("regun,epochs=1,batch_size=16",), tune={"trials": 2})
-    part = study(seeds=(1,), methods=whole.methods, tune={"trials": 2}, tune_seed=whole.tuned_on)
-    run(whole, tmp_path)
-    assert not run(part, tmp_path)[1].made
 
 
 def test_two_rows_of_one_method_keep_their_own_tuned_settings(tmp_path: Path) -> None:
