@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """`on_note` gets what nobody should miss, `on_stage` what is being done, `on_epoch` how far it has come."""
+    """Functions called during a request: with notes for the operator, the name of each stage, and each epoch."""
 
     on_note: Callable[[str], None] = lambda note: None
     on_stage: Callable[[str], None] = lambda stage: None
