@@ -13,7 +13,7 @@ from expect import assert_names, error
 from regun.artifacts import Store
 from regun.cli import main
 from regun.data.registry import DataSpec
-from regun.deletion import Options, Pseudonyms, check_unknown, prepare, verify_folder
+from regun.deletion import Options, Pseudonyms, check_unknown, plan_request, verify_folder
 from regun.errors import RegunError, SettingsError
 from regun.experiments.study.results import Results
 
@@ -66,7 +66,7 @@ def test_an_unknown_id_is_told_in_the_words_of_the_interface(
 ) -> None:
     request = regun.DeletionRequest.of([999])
     with error(RegunError, "ignore_unknown=") as caught:
-        check_unknown(prepare(project(), request, tmp_path / "out"), request)
+        check_unknown(plan_request(project(), request, tmp_path / "out"), request)
     assert "--" not in str(caught.value)
     (tmp_path / "ids.txt").write_text("999\n")
     how = ["--project", f"{__file__}:project", "--ids", str(tmp_path / "ids.txt"), "--out", str(tmp_path / "out")]
@@ -80,7 +80,7 @@ def test_a_folder_a_hash_and_a_store_too(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "file"
     file.write_text("7")
     with error(RegunError, "out="):
-        prepare(project(), regun.DeletionRequest.of([1]), file)
+        plan_request(project(), regun.DeletionRequest.of([1]), file)
     (tmp_path / "ledger.jsonl").touch()
     with error(RegunError, "expect="):
         list(verify_folder(tmp_path, expect="x"))
@@ -102,7 +102,7 @@ def test_a_salt_is_called_pseudonyms_in_python(tmp_path: Path, capsys: pytest.Ca
         if not number:
             regun.forget(regun.Project(**fixed()), regun.DeletionRequest.of([number]), tmp_path / "out", salted)
     with error(RegunError, "pseudonyms="):
-        prepare(regun.Project(**fixed()), regun.DeletionRequest.of([1]), tmp_path / "out")
+        plan_request(regun.Project(**fixed()), regun.DeletionRequest.of([1]), tmp_path / "out")
     how = ["--ids", str(tmp_path / "ids.txt"), "--out", str(tmp_path / "out")]
     assert main(["forget", "--project", f"{__file__}:fixed_project", *how]) == 2
     assert_names(capsys.readouterr().err, "--salt")

@@ -17,7 +17,7 @@ from regun.experiments.study.cost import cost_panels
 from regun.experiments.study.plan import labels_of_size, plan_study
 from regun.experiments.study.tasks import CrossFit, Unlearn
 
-METHODS = ("finetune,epochs=1,batch_size=64", "crossfit,steps=10", "retrain,epochs=1", "retrain,epochs=2")
+METHODS = ("finetune,epochs=1,batch_size=64", "crossfit,steps=10,repair=0.4", "retrain,epochs=1", "retrain,epochs=2")
 CPU = torch.device("cpu")
 
 
@@ -123,8 +123,8 @@ def test_costs_by_hand(finished) -> None:
         r["method"]: (r["request_share"], r["once_share"]) for r in rows if (r["forget"], r["seed"]) == ("0.1", 0)
     }
     retraining = 3 * 288
-    plain, augmented = 3 * 36, 36 + 8  # six steps of 24 and 8 of the forgotten examples
-    crossfit = 100 * (plain + augmented + 6 * 32 + 4 * 64) / retraining  # and of 32 retained ones, then four of 64
+    # six steps of 32 retained examples with 32 and 4 forgotten ones in turn, then four of 64 retained ones
+    crossfit = 100 * (3 * 36 + 6 * 32 + 4 * 64) / retraining
     table = 100 * 4 * (324 - 81) / retraining
     assert shares["retrain"] == (100, None)
     assert shares["base"] == (None, None)
