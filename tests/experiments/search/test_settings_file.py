@@ -14,6 +14,9 @@ from regun.experiments.search.settings_file import (
     read_settings,
     settings_for,
 )
+from regun.experiments.search.trials import SearchResult, Trial
+from regun.methods import crossfit
+from regun.settings import bind
 
 SCALARS = st.one_of(
     st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False, allow_infinity=False), st.text()
@@ -40,6 +43,14 @@ def test_the_block_as_it_is_documented(tmp_path: Path) -> None:
     assert '[settings."0.1"."regun@wide_retain"]\n' in text
     assert read_settings(tmp_path / "tuned.toml") == blocks
     assert settings_for(blocks, "0.1", "regun@wide_retain,lr=3") == {"epochs": 2, "layers": ["a", "b"]}
+
+
+def test_settings_that_follow_from_the_training_survive_a_file() -> None:
+    trial = Trial(number=0, values={"w": 0.4}, score=0.0, forgetting=0.0, utility=0.0)
+    result = SearchResult("crossfit", "gap", (trial,), {"repair": None, "share": 0.08})
+    written = tomllib.loads(format_settings({"0.1": {"crossfit": result.settings}}, {}))
+    config = bind(crossfit.Config, written["settings"]["0.1"]["crossfit"], "crossfit")
+    assert config == crossfit.Config(repair=None, share=0.08, w=0.4)
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), {"a": 1}, [[1]]])

@@ -62,7 +62,8 @@ class SearchResult:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings for a file: the best searched values and the fixed ones; TOML has no None, so it is `none`."""
-        return {name: "none" if value is None else value for name, value in (self.fixed | self.best_values).items()}
+        values = {**self.fixed, **self.best_values}
+        return {name: "none" if value is None else value for name, value in values.items()}
 
     @property
     def front(self) -> tuple[Trial, ...]:
