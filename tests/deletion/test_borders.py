@@ -114,7 +114,7 @@ def test_a_crash_is_not_a_rejection(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("a fault of regun's own")
 
     (tmp_path / "ids.txt").write_text(ids()[0])
-    monkeypatch.setattr(regun.deletion, "forget", crash)
+    monkeypatch.setattr("regun.cli.forget.forget", crash)
     given = ["--project", f"{HERE / 'small_project.py'}:project", "--ids", str(tmp_path / "ids.txt")]
     assert main(["forget", *given, "--out", str(tmp_path / "out")]) == 3
     assert "ZeroDivisionError" in capsys.readouterr().err
