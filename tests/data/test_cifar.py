@@ -73,8 +73,11 @@ def write_cifar100(folder: Path, write: Writer = python2) -> None:
     folder.mkdir(parents=True)
     for name, n in (("train", 5), ("test", 2)):
         labels = [99 - j for j in range(n)]
-        (folder / name).write_bytes(write({"data": rows(n, n), "fine_labels": labels, "coarse_labels": [0] * n}))
-    (folder / "meta").write_bytes(write({"fine_label_names": [f"fine{i}" for i in range(100)]}))
+        (folder / name).write_bytes(
+            write({"data": rows(n, n), "fine_labels": labels, "coarse_labels": [19 - j for j in range(n)]})
+        )
+    names = {f"{kind}_label_names": [f"{kind}{i}" for i in range(n)] for kind, n in (("fine", 100), ("coarse", 20))}
+    (folder / "meta").write_bytes(write(names))
 
 
 def arrays(examples: Any) -> ArrayExamples:
@@ -113,6 +116,14 @@ def test_cifar100_uses_fine_labels_and_accepts_the_folder_itself(tmp_path: Path)
     assert (len(arrays(data.test)), data.train.num_classes, data.name) == (2, 100, "cifar100")
     assert data.class_names[:2] == ("fine0", "fine1")
     assert load_cifar(str(tmp_path), 100, PIPELINE).train.digest == data.train.digest
+
+
+def test_cifar20_is_cifar100_with_its_coarse_labels(tmp_path: Path) -> None:
+    write_cifar100(tmp_path / "cifar-100-python")
+    fine, coarse = load_cifar(tmp_path, 100, PIPELINE), load_cifar(tmp_path, 20, PIPELINE)
+    assert (coarse.name, coarse.train.num_classes, coarse.class_names[:2]) == ("cifar20", 20, ("coarse0", "coarse1"))
+    assert coarse.train.labels.tolist() == [19, 18, 17, 16, 15]
+    np.testing.assert_array_equal(arrays(coarse.test).images, arrays(fine.test).images)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +258,6 @@ def test_wrong_class_names_are_refused(tmp_path: Path) -> None:
         load_cifar(tmp_path, 10, PIPELINE)
 
 
-def test_only_10_and_100_classes_exist(tmp_path: Path) -> None:
-    with error(DataError, 20, 10, 100):
-        load_cifar(tmp_path, 20, PIPELINE)  # type: ignore[arg-type]
+def test_only_10_20_and_100_classes_exist(tmp_path: Path) -> None:
+    with error(DataError, 30, 10, 20, 100):
+        load_cifar(tmp_path, 30, PIPELINE)  # type: ignore[arg-type]

@@ -173,7 +173,7 @@ def fetch(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, bytes]
 
     def fetch(root: Path, body: bytes) -> Path:
         site.body = body
-        monkeypatch.setitem(CIFAR_ARCHIVES, 100, (site.address, sha256(body)))
+        monkeypatch.setitem(CIFAR_ARCHIVES, "cifar-100-python", (site.address, sha256(body)))
         return fetch_cifar(root, 100)
 
     return fetch

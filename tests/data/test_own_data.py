@@ -322,10 +322,10 @@ def test_every_data_set_is_one_record_with_what_goes_with_it() -> None:
     assert list(data_help()) == [*DATA_SETS, "module:function"]
     assert {record.pipeline for record in DATA_SETS.values()} - {None} <= set(PIPELINES)
     assert [default_model(name) for name in (*DATA_SETS, "any.py:load", "")] == [
-        "cnn", "resnet18", "resnet18", "swin-t", "resnet18", "resnet18", "resnet18",
+        "cnn", "resnet18", "resnet18", "resnet18", "swin-t", "resnet18", "resnet18", "resnet18",
     ]  # fmt: skip
     assert data_set("any.py:load").pipeline == "own"
-    with error(SettingsError, "'cifar'", "'cifar10'", "module:function"):
+    with error(SettingsError, "'cifar'", "cifar10", "module:function"):
         data_set("cifar")
 
 

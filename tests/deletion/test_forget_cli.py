@@ -137,6 +137,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(request_file: Path, tmp_pat
 FORECASTS = {
     "retrain": (True, 20 * 148, 0),
     "auto": (True, None, 0),
+    "auto,short=0": (False, None, 2 * 5 * 148),
     "auto,from_scratch=never": (False, None, 2 * 5 * 148),
     "finetune,epochs=3,batch_size=16": (False, 3 * 148, 2 * 5 * 148),
     ERASE: (False, "unknown", 2 * 5 * 148),
@@ -155,6 +156,7 @@ def test_a_dry_run_says_the_main_thing_first(
     forecast = json.loads(out)["forecast"]
     [stated] = forecast["runs"]
     assert (stated["from_scratch"], forecast["judging_samples"]) == (from_scratch, judging)
+    assert stated["may_retrain"] == (method == "auto,short=0"), "only there the run decides"
     assert stated["samples"] == (None if samples == "unknown" else samples or stated["samples"])
     assert forecast["samples_per_second"] > 0
     power = forecast["power"]

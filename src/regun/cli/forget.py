@@ -176,7 +176,10 @@ def _print_dry(plan: Plan, request: DeletionRequest, forecast: Forecast | None) 
 def _forecast_lines(plan: Plan, forecast: Forecast) -> list[str]:
     """Return what is done and how long it takes, what is judged, and with which power."""
     first, *fallbacks = forecast.runs
-    does = "retrain the model from scratch without" if first.from_scratch else "update the current model to forget"
+    if first.from_scratch:
+        does = "retrain the model from scratch without"
+    else:
+        does = f"update the current model{', or retrain it from scratch,' if first.may_retrain else ''} to forget"
     records = many(len(plan.new), "training example")
     lines = [f"request {plan.number} would {does} {records}: {_time(first.samples, forecast)}"]
     lines.append(f"method   {first.method}" + (f": {first.plan}" if first.plan else ""))

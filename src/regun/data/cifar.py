@@ -20,7 +20,7 @@ ROW = 3 * 32 * 32  # one image: 1024 red, 1024 green, 1024 blue
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """File names and keys of one of the two data sets."""
+    """File names and keys of one data set."""
 
     folder: str
     train: tuple[str, ...]
@@ -43,12 +43,15 @@ CIFAR_FILES = {
         "labels",
         "label_names",
     ),
+    20: CifarFiles("cifar-100-python", ("train",), "test", "meta", "coarse_labels", "coarse_label_names"),
     100: CifarFiles("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names"),
 }
+"""By the number of classes; CIFAR-20 is CIFAR-100 with its coarse labels."""
+CifarClasses = Literal[10, 20, 100]
 
 
-def load_cifar(root: Path | str, classes: Literal[10, 100], pipeline: InputPipeline) -> Data:
-    """Return CIFAR-10 or CIFAR-100 from `root`, the published folder or its parent.
+def load_cifar(root: Path | str, classes: CifarClasses, pipeline: InputPipeline) -> Data:
+    """Return CIFAR-10, CIFAR-20 or CIFAR-100 from `root`, the published folder or its parent.
 
     Example: `load_cifar(Path("data"), 10, pipeline)` reads `data/cifar-10-batches-py`.
     """
@@ -86,9 +89,9 @@ def load_cifar(root: Path | str, classes: Literal[10, 100], pipeline: InputPipel
 
 
 def cifar_files(classes: int) -> CifarFiles:
-    """Return the file names of CIFAR-10 (`classes=10`) or CIFAR-100 (`classes=100`)."""
+    """Return the file names and keys of the CIFAR data set with so many classes."""
     if classes not in CIFAR_FILES:
-        raise DataError(f"classes is {classes!r}; CIFAR has 10 or 100.")
+        raise DataError(f"classes is {classes!r}; allowed are 10, 20 and 100.")
     return CIFAR_FILES[classes]
 
 

@@ -4,12 +4,12 @@ import tarfile
 import tempfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pooch
 import requests
 
-from regun.data.cifar import CifarFiles, cifar_files
+from regun.data.cifar import CifarClasses, CifarFiles, cifar_files
 from regun.data.examples import ProgressCallback
 from regun.errors import DataError
 
@@ -18,11 +18,11 @@ CHUNK = 2**18
 TIMEOUT = 60.0
 """Seconds without a byte after which a download fails."""
 CIFAR_ARCHIVES = {
-    10: (
+    "cifar-10-batches-py": (
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     ),
-    100: (
+    "cifar-100-python": (
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
         "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
     ),
@@ -52,8 +52,8 @@ def download(url: str, target: Path, sha256: str, on_progress: ProgressCallback 
     return target
 
 
-def fetch_cifar(root: Path | str, classes: Literal[10, 100], on_progress: ProgressCallback | None = None) -> Path:
-    """Return the folder of CIFAR-10 or CIFAR-100: `root`, or one below `root`, where it is downloaded if missing.
+def fetch_cifar(root: Path | str, classes: CifarClasses, on_progress: ProgressCallback | None = None) -> Path:
+    """Return the folder of a CIFAR data set: `root`, or one below `root`, where it is downloaded if missing.
 
     Example: `fetch_cifar("data", 10)` makes `data/cifar-10-batches-py`.
     """
@@ -66,7 +66,7 @@ def fetch_cifar(root: Path | str, classes: Literal[10, 100], on_progress: Progre
         if missing:
             raise DataError(f"{folder} lacks {', '.join(missing)}. Remove the folder and try again.")
         return folder
-    url, sha256 = CIFAR_ARCHIVES[classes]
+    url, sha256 = CIFAR_ARCHIVES[files.folder]
     archive = download(url, root / f"{files.folder}.tar.gz", sha256, on_progress)
     extract(archive, folder, files)
     archive.unlink()

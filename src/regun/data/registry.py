@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from regun.data.arrays import ArrayExamples
-from regun.data.cifar import load_cifar
+from regun.data.cifar import CifarClasses, load_cifar
 from regun.data.digits import load_digits
 from regun.data.examples import Data, Examples, InputPipeline, ProgressCallback
 from regun.data.image_folder import load_image_folder
@@ -119,7 +119,7 @@ class DataSet:
 
 
 def _load_cifar(
-    classes: Literal[10, 100], spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None
+    classes: CifarClasses, spec: DataSpec, inputs: InputPipeline, on_progress: ProgressCallback | None
 ) -> Data:
     root = Path(spec.settings.root or "")
     if spec.settings.download:
@@ -142,6 +142,7 @@ def _load_user_data(spec: DataSpec, inputs: InputPipeline, on_progress: Progress
         return load_user_data(find_user_function(spec.name, spec.arguments, RETURNS))
 
 
+CIFAR100: Constants = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 RECORDS = (
     DataSet(
         "digits",
@@ -161,10 +162,18 @@ RECORDS = (
         takes=("root", "download"),
     ),
     DataSet(
+        "cifar20",
+        "CIFAR-100 with its 20 coarse labels",
+        partial(_load_cifar, 20),
+        CIFAR100,
+        sizes=(50_000, 10_000),
+        takes=("root", "download"),
+    ),
+    DataSet(
         "cifar100",
         "CIFAR-100 in its python layout",
         partial(_load_cifar, 100),
-        ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+        CIFAR100,
         sizes=(50_000, 10_000),
         takes=("root", "download"),
     ),

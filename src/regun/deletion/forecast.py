@@ -36,13 +36,16 @@ DETECTED = 1.96 + 0.84
 
 @dataclass(frozen=True)
 class RunForecast:
-    """One method: whether it retrains from scratch, in its own words, and the most samples it trains on."""
+    """One method: whether it retrains from scratch, the most samples it trains on, and its plan in words."""
 
     method: str
     from_scratch: bool
+    """True if it will; see also `may_retrain`."""
     samples: int | None
     """None for a method of your own, which does not say."""
     plan: str = ""
+    may_retrain: bool = False
+    """True for `auto` where it decides in the run: it returns the model it trained from scratch if that is as good."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,12 @@ def _run(plan: Plan, method: ConfiguredMethod) -> RunForecast:
     forget, retain, recipe = len(plan.forget), len(plan.retain), plan.opened.project.recipe
     table = plan.table is not None and method.needs.uses_out_of_fold
     work = method.method.planned(method.config, forget, retain, recipe=recipe, table=table)
-    from_scratch, text = method.method.from_scratch, ""
+    from_scratch, may_retrain, text = method.method.from_scratch, False, ""
     if isinstance(method.config, auto.Config):
         auto_plan = auto.plan_of(method.config, forget, retain, recipe, table=table)
         from_scratch, text = auto_plan.training == "whole", str(auto_plan)
-    return RunForecast(method.spec.text, from_scratch, None if work is None else work.samples, text)
+        may_retrain = auto_plan.training == "part" and method.config.from_scratch == "auto"
+    return RunForecast(method.spec.text, from_scratch, None if work is None else work.samples, text, may_retrain)
 
 
 def _speed(plan: Plan, current: nn.Module) -> float | None:

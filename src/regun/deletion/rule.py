@@ -152,10 +152,12 @@ class Condition:
             raise SettingsError(
                 [f"{self.text} needs a noise floor for {self.name}: a retrained model and at least 2 more of them."]
             )
-        why = f"{fixed(gap.value)} from retraining, noise up to {fixed(gap.floor_limit)}"
-        if gap.worst is not None and gap.verdict == "failed":  # a gap is judged by its worst part
-            return False, f"{why}; but its {part_name(gap.worst)} is farther off than a retrained model's would be"
-        return gap.value <= gap.floor_limit, why
+        distance = f"{fixed(gap.value)} from retraining"
+        if gap.worst is None:
+            return gap.value <= gap.floor_limit, f"{distance}, noise up to {fixed(gap.floor_limit)}"
+        # a gap has the verdict of the audit: by its worst part, at limits corrected for the number of tests
+        worst, failed = part_name(gap.worst), gap.verdict == "failed"
+        return not failed, f"{distance}; its {worst} is {'beyond' if failed else 'nearest to'} the limit of noise"
 
 
 NO_EVIDENCE = Finding(
