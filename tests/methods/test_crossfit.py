@@ -70,9 +70,12 @@ def test_one_step_is_the_formula() -> None:
         assert torch.allclose(after, before - 0.2 * gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize(("plain", "forgotten"), [(0.0, [-1]), (0.75, [1, -1]), (1.0, [1])])
-def test_a_share_of_the_forgotten_inputs_is_plain(plain: float, forgotten: list[int]) -> None:
-    """The pipeline negates its inputs. Retained ones are always augmented; all six records fit into either part."""
+SIGNS = {0.0: [-1], 0.75: [1, -1], 1.0: [1]}
+
+
+@pytest.mark.parametrize(("plain", "retain_plain"), [(0.0, 1.0), (0.75, 0.0), (1.0, 1.0)])
+def test_shares_of_the_inputs_are_plain(plain: float, retain_plain: float) -> None:
+    """The augmentation negates its inputs. All records fit into either part of a step."""
 
     class Negates(TensorExamples):
         def fetch(self, indices: Any, *, augment: bool = False, **rest: Any) -> Batch:
@@ -90,11 +93,46 @@ def test_a_share_of_the_forgotten_inputs_is_plain(plain: float, forgotten: list[
 
     x, y = records(26)
     mine = replace(job(), model=Notes(4, CLASSES), examples=Negates(x, y.numpy(), CLASSES))
-    crossfit.unlearn(mine, crossfit.Config(steps=1, batch_size=64, retain_batch=64, plain=plain))
-    expected = torch.cat([-x[6:], *(sign * x[:6] for sign in forgotten)])
+    config = crossfit.Config(steps=1, batch_size=80, retain_batch=80, plain=plain, retain_plain=retain_plain)
+    crossfit.unlearn(mine, config)
+    forgotten, retained = ([sign * x[part] for sign in SIGNS[share]] for part, share in
+                           ((slice(6), plain), (slice(6, None), retain_plain)))  # fmt: skip
+    expected = torch.cat([*forgotten, *retained])
     assert sorted(seen[0].tolist()) == sorted(expected.tolist())
-    config = crossfit.Config(batch_size=64, retain_batch=64, plain=plain)
     assert len(seen[0]) == crossfit.step_samples(config, 6, 20, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("share", "correct", "plain"),
+    [
+        (0.04, 1.0, 32),
+        (0.08, 1.0, 32),
+        (0.16, 1.0, 16),
+        (0.64, 1.0, 4),
+        (0.08, 0.85, 16),
+        (0.16, 0.85, 8),
+        (0.08, 0.6, 0),
+    ],
+)
+def test_short_updates_of_models_that_fit_well_see_plain_retained_inputs(
+    share: float, correct: float, plain: int
+) -> None:
+    augmented: list[int] = []
+
+    class Counts(TensorExamples):
+        def fetch(self, indices: Any, *, augment: bool = False, **rest: Any) -> Batch:
+            if augment:
+                augmented.append(len(indices))
+            return super().fetch(indices, augment=augment, **rest)
+
+    y = torch.arange(646) % CLASSES
+    x = 9.0 * functional.one_hot(y, 4).float()
+    wrong = 6 + torch.arange(round(640 * (1 - correct)))
+    x[wrong] = 9.0 * functional.one_hot((y[wrong] + 1) % CLASSES, 4).float()
+    mine = replace(job(6, 640), examples=Counts(x, y.numpy(), CLASSES))
+    mine.model.load_state_dict({"weight": torch.eye(4)[:CLASSES], "bias": torch.zeros(CLASSES)})
+    crossfit.unlearn(mine, crossfit.Config(share=share, steps=1, repair=0.0))
+    assert sum(augmented) == 32 - plain
 
 
 def test_the_last_part_sees_retained_examples_alone() -> None:
@@ -111,7 +149,9 @@ def test_the_last_part_sees_retained_examples_alone() -> None:
         sizes.clear()
         mine = replace(job(forget=4, retain=40), model=Notes(4, CLASSES))
         mine.model.load_state_dict(classifier().state_dict())
-        config = crossfit.Config(steps=20, batch_size=8, retain_batch=12, repair=repair, w=0.5, lr=0.1, plain=0.75)
+        config = crossfit.Config(
+            steps=20, batch_size=8, retain_batch=12, repair=repair, w=0.5, lr=0.1, plain=0.75, retain_plain=0
+        )
         crossfit.unlearn(mine, config)
         return mine.model.state_dict()["weight"].clone(), list(sizes)
 
@@ -154,7 +194,9 @@ def test_what_unseen_models_know_decides_the_length_of_the_repair(known: float, 
     forgotten = {tuple(row) for row in records(72)[0][:8].tolist()}
     seen: list[bool] = []
     mine.model.register_forward_pre_hook(
-        lambda module, args: seen.append(any(tuple(row) in forgotten for row in args[0].tolist()))
+        lambda module, args: (
+            seen.append(any(tuple(row) in forgotten for row in args[0].tolist())) if module.training else None
+        )
     )
     crossfit.unlearn(replace(mine, out_of_fold=table), crossfit.Config(steps=20, batch_size=8, retain_batch=8))
     assert seen == [True] * (20 - last) + [False] * last
