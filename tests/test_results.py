@@ -117,6 +117,24 @@ def test_the_table_of_the_readme_is_that_of_the_rows():
     assert f"two retrained models are {number('noise floor', 'Gap RFTP'):.2f} apart" in " ".join(part.split())
 
 
+def test_the_cost_figure_is_drawn_from_the_rows(monkeypatch: pytest.MonkeyPatch):
+    """Values as in the table; costs as shares of Retrain's samples; retraining cut short apart from the methods."""
+    monkeypatch.syspath_prepend(RESULTS.parent / "research")
+    gap, relearned = importlib.import_module("cost_figure").panels(RESULTS / "cifar10-long")
+    ((_, published),) = rows(RESULTS / "cifar10-long").items()
+    table = tables(RESULTS / "cifar10-long")[0]
+    for panel, name in ((gap, "gap_rftp"), (relearned, "relearn_forget_acc")):
+        points = {point.title: point for point in (*panel.methods, *panel.shortened)}
+        assert points.keys() == published.keys() - {"Retrain", "Base"}
+        if name in HEADS.values():
+            assert all(f"{point.value:.2f}" == shown(published[title][name])[0] for title, point in points.items())
+    assert [point.title.partition(" cut")[0] for point in gap.shortened] == ["Retraining"] * len(gap.shortened)
+    assert [point.share for point in gap.shortened] == sorted(point.share for point in gap.shortened)
+    floor = re.match(r"[\d.]+", plain(table["noise floor"]["Gap RFTP"])).group()
+    assert f"{gap.retrain.value:.2f}" == floor
+    assert gap.band[0] == 0 < gap.retrain.value < gap.band[1] < gap.base
+
+
 @pytest.mark.parametrize("page", ["results.md", "results_short.md", "results_more.md"])
 def test_the_pages_of_results_show_what_their_commands_print(page: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(RESULTS.parent / "research")
