@@ -1,4 +1,4 @@
-"""The one verdict of an audit. It rests on the strongest test that the given models allow:
+"""The one verdict of an audit. It rests on the strongest test that the available models allow:
 
     noise floor   three or more retrained models: the main gap and each of its parts, the influence left, and how many
                   of all numbers are beyond their limits (floor_verdict.py)

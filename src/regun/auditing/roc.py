@@ -45,9 +45,9 @@ class Contrast:
         drawn = _Drawn(self, members, nonmembers)
         return np.stack([drawn.auc(), *(drawn.tpr(target) for target in FPR_TARGETS), drawn.advantage()])
 
-    def auc(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """Return P(member's score > non-member's) + 1/2 P(equal), for each resample."""
-        return _Drawn(self, members, nonmembers).auc()
+    def auc(self) -> float:
+        """Return P(member's score > non-member's) + 1/2 P(equal)."""
+        return float(_Drawn(self, None, None).auc()[0])
 
     def wins(self) -> tuple[FloatArray, FloatArray, int]:
         """Return how many non-members each member beats, how many members beat each non-member, and the tied pairs.

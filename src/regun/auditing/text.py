@@ -16,7 +16,7 @@ from regun.render.numbers import fixed, many, names, with_interval
 from regun.render.tables import folded, table
 
 if TYPE_CHECKING:
-    from regun.auditing.durability import Relearned, RelearningPoint
+    from regun.auditing.durability import Relearned
     from regun.auditing.evaluation import Evaluation
 
 SHORT = ("forget_acc", "retain_acc", "{unseen}_acc", "smia_auc", "rmia_auc", "influence_left", "gap_rftp")
@@ -232,19 +232,16 @@ def shadows_text(result: AttackResult, shadows: int) -> str:
 
 
 def relearning_text(check: Relearned) -> str:
-    """Return what came back step by step; the numbers at the end are among those of the evaluation."""
+    """Return what came back step by step: accuracy, and the AUC of RMIA (of the loss attack without references)."""
     curves = {who: curve for who, curve in (("model", check.curve), ("Retrain", check.retrain_curve)) if curve}
     head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
     rows: list[list[str]] = []
     for points in zip(*curves.values(), strict=True):
-        values = [value for point in points for value in (point.forget_acc, attack_auc(point))]
+        values: list[float] = []
+        for point in points:
+            values += [point.forget_acc, point.smia_auc if point.rmia_auc is None else point.rmia_auc]
         rows.append([f"{points[0].steps:,}", *map(fixed, values)])
     return f"Relearning: {check.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
-
-
-def attack_auc(point: RelearningPoint) -> float:
-    """Return RMIA's AUC, or the loss attack's where there are no reference models."""
-    return point.smia_auc if point.rmia_auc is None else point.rmia_auc
 
 
 def describe(name: str, *evaluations: Evaluation) -> Metric:
