@@ -242,8 +242,8 @@ def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list
 
     ends = (0, len(batch) - 1)
     with in_eval_mode(model), torch.no_grad(), counting(None):
-        again, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
-    if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
+        second, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
+    if not torch.allclose(logits, second, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns different logits each time for the same examples, also in eval mode: every number of an "
             f"audit is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."

@@ -83,7 +83,7 @@ def test_an_unchanged_model_has_all_of_the_influence_left():
     assert [part.share.value for part in found.parts] == pytest.approx([100.0] * 4)
     assert (found.verdict, found.halved, found.records, found.out_models) == ("remembered", 0, 30, 2)
     assert found.p("before") == found.p("after") < 0.05
-    assert found.known
+    assert found.measurable
 
 
 def test_shifts_of_a_whole_model_and_the_scale_of_the_out_models_do_not_matter():
@@ -162,7 +162,7 @@ def test_where_too_few_records_are_unseen_nothing_was_measured_and_that_is_said(
     world = World(0, 40, unseen={"test": 12, "val": 7})
     never, base = world.models(3), world.model(1.0)
     found = influence(base, base, never)
-    assert (found.verdict, found.parts, found.known) == ("inconclusive", (), False)
+    assert (found.verdict, found.parts, found.measurable) == ("inconclusive", (), False)
     assert found.p("before") is found.p("after") is None
     assert_names(found.why, 40, 20, "test", "val", 19)
     assert_names(influence(base, base, never, unseen=["test"]).why, 40, 20, "test", 12)

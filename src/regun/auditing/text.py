@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regun.auditing.attack_results import METRICS, AttackResult, number_name
 from regun.auditing.estimates import Metric
-from regun.auditing.gaps import ALL_NUMBERS, INFLUENCE
+from regun.auditing.gaps import ALL_NUMBERS, PART_LABELS
 from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
 from regun.errors import AuditError, see, unknown
@@ -258,8 +258,7 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
 
 def part_name(name: str, *evaluations: Evaluation) -> str:
     """Return a part of the verdict for people."""
-    groups = {INFLUENCE: "influence, record by record", ALL_NUMBERS: "all numbers together"}
-    return groups[name] if name in groups else describe(name, *evaluations).label
+    return PART_LABELS[name] if name in PART_LABELS else describe(name, *evaluations).label
 
 
 def value_before(evaluation: Evaluation, name: str) -> float | None:

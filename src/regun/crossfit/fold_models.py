@@ -1,4 +1,4 @@
-"""The model of one fold: trained by the user's function or by regun's loop, asked for predictions, and dropped."""
+"""The model of one fold: trained by the user's function or by regun's loop; its predictions are returned, not it."""
 
 import inspect
 import time

@@ -84,28 +84,27 @@ class CrossFit:
         """Train the folds, or read those that `files` has, and return the table."""
         folds, trained_on, values = list[Folds](), list[list[str]](), list[npt.NDArray[np.float32]]()
         for repeat in range(self.repeats):
-            seed = derive(self.seed, "crossfit", repeat)
-            places = self._places(seed)
-            planned = [self._fold(places, seed, repeat, number) for number in range(self.folds)]
+            places, planned = self._plan(repeat)
             values.append(self._joined(places, self._all_rows(planned, pool, files)))
             folds.append(self.records.together(places))
             trained_on.append([keys_digest(self.records.keys["train"][fold.rows]) for fold in planned])
         return self._prepared(np.stack(values), np.stack(folds).astype(np.int32), trained_on)
 
-    def _places(self, seed: int) -> dict[str, Folds]:
-        """Return the fold of every record, by set; unseen records are dealt to the folds at random."""
+    def _plan(self, repeat: int) -> tuple[dict[str, Folds], list[Fold]]:
+        """Return the fold of every record, by set, and all folds; unseen records are dealt to the folds at random."""
         keys, labels = self.records.keys, self.records.labels
+        seed = derive(self.seed, "crossfit", repeat)
         places = {"train": assign_folds(keys["train"], labels["train"], self.folds, seed, self.records.groups)}
         for name in keys:
             if name != "train":
                 places[name] = assign_folds(keys[name], labels[name], self.folds, derive(seed, name))
-        return places
-
-    def _fold(self, places: Mapping[str, Folds], seed: int, repeat: int, number: int) -> Fold:
-        order = canonical_order(self.records.keys["train"], seed)
-        rows = order[places["train"][order] != number]  # in an order of their own: where records stand decides nothing
-        wanted = {name: np.flatnonzero(place == number) for name, place in places.items()}
-        return Fold(repeat, number, rows, wanted, derive(seed, "fold", number))
+        order = canonical_order(keys["train"], seed)  # of training, too: the order of the user's data decides nothing
+        folds: list[Fold] = []
+        for number in range(self.folds):
+            rows = order[places["train"][order] != number]
+            wanted = {name: np.flatnonzero(place == number) for name, place in places.items()}
+            folds.append(Fold(repeat, number, rows, wanted, derive(seed, "fold", number)))
+        return places, folds
 
     def _joined(self, places: Mapping[str, Folds], folds: list[Rows]) -> npt.NDArray[np.float32]:
         """Return the log-probabilities of all records from those of each fold's."""
