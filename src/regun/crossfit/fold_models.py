@@ -38,6 +38,21 @@ MANY = 2**20
 """No model has more classes."""
 
 
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold of one repeat: the records its model trains on, those it predicts by set, and its seed."""
+
+    repeat: int
+    number: int
+    rows: Indices
+    wanted: dict[str, Indices]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.repeat}-{self.number}"
+
+
 @dataclass(frozen=True)
 class FoldTraining:
     """How the model of a fold is trained, by `train` or by `recipe` and `rebuild`, and the sets that it predicts."""
@@ -54,15 +69,18 @@ class FoldTraining:
         """The name of the user's function, or `recipe`."""
         return "recipe" if self.train is None else f"{getattr(self.train, '__qualname__', type(self.train).__name__)}"
 
-    def predictions(self, rows: Indices, wanted: Mapping[str, Indices], seed: int) -> tuple[Rows, Cost]:
-        """Train a model on `rows`; return its log-probabilities of the `wanted` records, and the training's cost."""
+    def predictions(self, fold: Fold) -> tuple[Rows, Cost]:
+        """Train the model of a fold; return its log-probabilities of the `wanted` records, and the training's cost."""
         cost, started = Cost(), time.perf_counter()
-        model = self._by_user(rows, seed) if self.train is not None else self._by_recipe(rows, seed, cost)
+        if self.train is not None:
+            model = self._by_user(fold.rows, fold.seed)
+        else:
+            model = self._by_recipe(fold.rows, fold.seed, cost)
         cost.seconds += time.perf_counter() - started
         device = self.options.device
         return {
             name: predict(model, self.sets[name], places, device=device, whole=True).log_probs.astype(np.float32)
-            for name, places in wanted.items()
+            for name, places in fold.wanted.items()
         }, cost
 
     def _by_user(self, rows: Indices, seed: int) -> nn.Module:

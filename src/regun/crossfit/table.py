@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 
 from regun.crossfit.fold_files import FoldFiles, Rows, pack_fold, unpack_fold
-from regun.crossfit.fold_models import FoldTraining, function_digest
-from regun.data.examples import Indices
+from regun.crossfit.fold_models import Fold, FoldTraining, function_digest
 from regun.folds import assign_folds, canonical_order
 from regun.hashing import code_digest, digest
 from regun.parallel import Processes, alone, current
@@ -39,26 +38,6 @@ class Records:
     def together(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return one array per set as one array, in the order of the table's rows."""
         return np.concatenate([arrays[name] for name in self.keys])
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """One fold of one repeat: the records its model trains on, those it predicts by set, and its seed."""
-
-    repeat: int
-    number: int
-    rows: Indices
-    wanted: dict[str, Indices]
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.repeat}-{self.number}"
-
-    @property
-    def arguments(self) -> tuple[Indices, dict[str, Indices], int]:
-        """The arguments of `FoldTraining.predictions`."""
-        return self.rows, self.wanted, self.seed
 
 
 @dataclass
@@ -161,11 +140,9 @@ class CrossFit:
         if processes is not None:
             return self._in_turn(folds, processes)
         missing = [fold for fold in folds if files is None or not files.path(fold.name).exists()]
-        futures = (
-            {fold.name: pool.submit(self.training.predictions, *fold.arguments) for fold in missing}
-            if pool is not None
-            else {}
-        )
+        futures: dict[str, Future[tuple[Rows, Cost]]] = {}
+        if pool is not None:
+            futures = {fold.name: pool.submit(self.training.predictions, fold) for fold in missing}
         rows: dict[str, Rows] = {}
         for wait in (False, True):
             for fold in (fold for fold in folds if fold.name not in rows):
@@ -181,7 +158,7 @@ class CrossFit:
 
         def make() -> tuple[Rows, Cost]:
             self._show(fold)
-            return ahead.result() if ahead is not None else self.training.predictions(*fold.arguments)
+            return ahead.result() if ahead is not None else self.training.predictions(fold)
 
         made = make() if files is None else files.made(fold.name, make, wait=wait)
         if made is None:
@@ -202,7 +179,7 @@ class CrossFit:
             for fold in folds[processes.rank :: processes.world_size]:
                 self._show(fold)
                 with alone():
-                    made = self.training.predictions(*fold.arguments)
+                    made = self.training.predictions(fold)
                 yield pack_fold(*made)
 
         every: list[Rows] = []
