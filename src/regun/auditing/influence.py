@@ -168,7 +168,7 @@ def _part(
     drawn = null_effects(index, (before, after), weights, DRAWS, rng(seed, "influence", against))
     centre = drawn.mean(axis=1)
     left = _halves(weights * before.forget, rng(seed, "influence left", against))
-    return _judged(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, comparisons)
+    return _judge_effects(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, comparisons)
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -188,12 +188,17 @@ def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
     return left @ parts - parts.sum() / 2
 
 
-def _judged(
+def _judge_effects(
     against: str, unseen: int, effects: FloatArray, drawn: FloatArray, left: FloatArray, comparisons: int
 ) -> InfluencePart:
-    p_before, p_after = (_two_sided(float(e), d) for e, d in zip(effects, drawn, strict=True))
-    ends = [np.quantile(e - d, [ERROR_RATE / 2, 1 - ERROR_RATE / 2]) for e, d in zip(effects, drawn, strict=True)]
-    before, after = (Estimate(float(e), *map(float, end)) for e, end in zip(effects, ends, strict=True))
+    """Return p-values, intervals and the verdict of the effects before and after, from `drawn` under the null."""
+    p_values, estimates = list[float](), list[Estimate]()
+    for effect, null in zip(effects, drawn, strict=True):
+        above, below = int((null >= effect - _ROUNDING).sum()), int((null <= effect + _ROUNDING).sum())
+        p_values.append(min(1.0, 2.0 * (1 + min(above, below)) / (len(null) + 1)))  # two-sided
+        low, high = np.quantile(effect - null, [ERROR_RATE / 2, 1 - ERROR_RATE / 2])
+        estimates.append(Estimate(float(effect), float(low), float(high)))
+    (p_before, p_after), (before, after) = p_values, estimates
     share = Estimate(100.0)
     if effects[0] > 0:
         bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [ERROR_RATE, 1 - ERROR_RATE])
@@ -205,11 +210,6 @@ def _judged(
     elif measurable and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
         verdict = "forgotten"
     return InfluencePart(against, unseen, before, after, share, p_before, p_after, verdict)
-
-
-def _two_sided(effect: float, drawn: FloatArray) -> float:
-    above, below = int((drawn >= effect - _ROUNDING).sum()), int((drawn <= effect + _ROUNDING).sum())
-    return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
 
 def _who(records: int) -> str:
