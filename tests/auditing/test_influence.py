@@ -11,7 +11,7 @@ from worlds import World, from_odds, half_way, said
 from expect import assert_names, error
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
 from regun.auditing.gaps import INFLUENCE, judge_gaps
-from regun.auditing.hardness import HardnessIndex, _drawn, _normal
+from regun.auditing.hardness import HardnessIndex, _drawn_effects, _normal_effects
 from regun.auditing.influence import influence
 from regun.errors import AuditError
 
@@ -219,7 +219,9 @@ def test_draws_of_many_records_follow_the_normal_that_replaces_them():
     ladder = HardnessIndex.of(out["forget"].true_logit, out["test"].true_logit)
     found = [ladder.residuals(m["forget"].true_logit, m["test"].true_logit) for m in models]
     weights = np.full(250, 1 / 250)
-    drawn, normal = (f(ladder, found, weights, 4000, np.random.default_rng(0)) for f in (_drawn, _normal))
+    drawn, normal = (
+        f(ladder, found, weights, 4000, np.random.default_rng(0)) for f in (_drawn_effects, _normal_effects)
+    )
     itself = sum(found[0].forget) / 250 / (ladder.as_hard + 1)  # draws may hold the record itself, 1 in 301
     assert drawn[0].mean() - itself == pytest.approx(normal[0].mean(), abs=0.02)
     assert drawn[1].std() == pytest.approx(normal[1].std(), rel=0.06)

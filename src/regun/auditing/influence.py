@@ -194,8 +194,7 @@ def _judge_effects(
     """Return p-values, intervals and the verdict of the effects before and after, from `drawn` under the null."""
     p_values, estimates = list[float](), list[Estimate]()
     for effect, null in zip(effects, drawn, strict=True):
-        above, below = int((null >= effect - _ROUNDING).sum()), int((null <= effect + _ROUNDING).sum())
-        p_values.append(min(1.0, 2.0 * (1 + min(above, below)) / (len(null) + 1)))  # two-sided
+        p_values.append(two_sided_p(float(effect), null))
         low, high = np.quantile(effect - null, [ERROR_RATE / 2, 1 - ERROR_RATE / 2])
         estimates.append(Estimate(float(effect), float(low), float(high)))
     (p_before, p_after), (before, after) = p_values, estimates
@@ -210,6 +209,12 @@ def _judge_effects(
     elif measurable and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
         verdict = "forgotten"
     return InfluencePart(against, unseen, before, after, share, p_before, p_after, verdict)
+
+
+def two_sided_p(effect: float, drawn: FloatArray) -> float:
+    """Return the two-sided p-value of an effect by its rank among the drawn ones; the effect itself is one more."""
+    above, below = int((drawn >= effect - _ROUNDING).sum()), int((drawn <= effect + _ROUNDING).sum())
+    return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
 
 def _who(records: int) -> str:
