@@ -12,10 +12,11 @@ from regun.artifacts import state_digest
 from regun.auditing import Decision, Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
+from regun.auditing.verdict import decide
 from regun.deletion.change import Change, measure_change
 from regun.deletion.out_models import OutModels
 from regun.deletion.plan import Plan
-from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding, verdict
+from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding
 from regun.errors import NotFiniteError
 from regun.predict import predict
 from regun.render.numbers import many
@@ -50,7 +51,7 @@ class Attempt:
 
     @property
     def verdict(self) -> Decision:
-        return verdict(self.findings)
+        return decide(finding.result for finding in self.findings)
 
 
 @dataclass(frozen=True)

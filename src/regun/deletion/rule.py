@@ -13,13 +13,13 @@ model's value; `NAME<=floor` asks that the number's distance to it be within the
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from regun.auditing import Estimate, Gap, describe
 from regun.auditing.influence import Influence
 from regun.auditing.text import part_name
-from regun.auditing.verdict import OF_INFLUENCE, Decision, Verdict, decide
+from regun.auditing.verdict import OF_INFLUENCE, Verdict
 from regun.errors import SettingsError, unknown
 from regun.render.numbers import fixed, interval
 
@@ -186,11 +186,6 @@ class Rule:
             else:
                 findings += [condition.judge(facts, scope) for scope, facts in scopes.items()]
         return tuple(findings) if any(f.scope != UTILITY for f in findings) else (NO_EVIDENCE, *findings)
-
-
-def verdict(findings: Iterable[Finding]) -> Decision:
-    """Return the decision on all conditions together."""
-    return decide(finding.result for finding in findings)
 
 
 def read_rule(text: str) -> Rule:
