@@ -305,11 +305,12 @@ def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: boo
     low_accuracy = _low_accuracy(checked.model, sets["retain"]) if uses_model and "retain" in sets else ""
     if low_accuracy:
         warnings.append(low_accuracy)
-    heldout = _listed_labels(sets["heldout"]) if uses_heldout and "heldout" in sets else None
-    forgotten = _listed_labels(sets["forget"])
-    if heldout is None or forgotten is None:  # where examples must be read for labels, the run warns
+    if not uses_heldout or "heldout" not in sets:
         return warnings
-    missing = np.setdiff1d(forgotten, heldout)
+    unseen, forgotten = _listed_labels(sets["heldout"]), _listed_labels(sets["forget"])
+    if unseen is None or forgotten is None:  # the run reads them, and warns then
+        return warnings
+    missing = np.setdiff1d(forgotten, unseen)
     if len(missing):
         classes = f"{', '.join(map(str, missing[:5]))}{', ...' if len(missing) > 5 else ''}"
         warnings.append(
