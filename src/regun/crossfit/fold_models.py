@@ -73,9 +73,13 @@ class FoldTraining:
         """Train the model of a fold; return its log-probabilities of the `wanted` records, and the training's cost."""
         cost, started = Cost(), time.perf_counter()
         if self.train is not None:
-            model = self._by_user(fold.rows, fold.seed)
+            with user_code("train"), isolated(fold.seed):
+                trained = self.train(subset_of(self.data, fold.rows), fold.seed)
+            if isinstance(trained, nn.Module) and self.options.logits is not None:
+                trained = wrap(trained, self.options.logits)
         else:
-            model = self._by_recipe(fold.rows, fold.seed, cost)
+            trained = self._train_by_recipe(fold, cost)
+        model = self._with_logits(trained)
         cost.seconds += time.perf_counter() - started
         device = self.options.device
         return {
@@ -83,30 +87,22 @@ class FoldTraining:
             for name, places in fold.wanted.items()
         }, cost
 
-    def _by_user(self, rows: Indices, seed: int) -> nn.Module:
-        assert self.train is not None
-        with user_code("train"), isolated(seed):
-            model = self.train(subset_of(self.data, rows), seed)
-        if isinstance(model, nn.Module) and self.options.logits is not None:
-            model = wrap(model, self.options.logits)
-        return self._adapted(model)
-
-    def _by_recipe(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
+    def _train_by_recipe(self, fold: Fold, cost: Cost) -> nn.Module:
         assert self.rebuild is not None
         assert self.recipe is not None
-        with user_code("rebuild"), isolated(seed):
-            fresh = self.rebuild(seed)
+        with user_code("rebuild"), isolated(fold.seed):
+            fresh = self.rebuild(fold.seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
         device = as_device(self.options.device) if self.options.device else device_of(fresh)
         examples = as_examples(self.data, MANY, "data")
-        job = Job(model=private_copy(fresh, device), examples=examples, seed=seed, device=device)
-        fitted = train_from_scratch(job, rows, self.recipe)
+        job = Job(model=private_copy(fresh, device), examples=examples, seed=fold.seed, device=device)
+        fitted = train_from_scratch(job, fold.rows, self.recipe)
         if fitted.diverged:
             raise DivergedError(f"the training of a fold stopped: {fitted.diverged}. Lower the recipe's lr.")
         cost.add(steps=job.cost.steps, forward=job.cost.forward, backward=job.cost.backward)
-        return self._adapted(job.model)
+        return job.model
 
-    def _adapted(self, model: Any) -> nn.Module:
+    def _with_logits(self, model: Any) -> nn.Module:
         """Return what a training returned as a module whose outputs are logits or log-probabilities."""
         classes = self.options.num_classes
         if classes is None:
