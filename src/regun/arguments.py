@@ -101,16 +101,18 @@ def check_arguments(
     values: Mapping[str, object], types: Mapping[str, ArgumentType] = ARGUMENTS, prefix: str = ""
 ) -> None:
     """Raise one SettingsError that lists every value of a wrong type."""
-    wrong = [name for name, value in values.items() if name in types and not _is_of(value, types[name][0])]
-    if wrong:
-        raise SettingsError(f"{prefix}{name} is {_described(values[name])}; give {types[name][1]}." for name in wrong)
-
-
-def _is_of(value: object, types: tuple[Any, ...]) -> bool:
-    """A string is not a list of letters, and True is not an integer."""
-    if isinstance(value, bool):
-        return bool in types
-    return isinstance(value, types) and not (isinstance(value, str | bytes) and str not in types)
+    problems: list[str] = []
+    for name in (name for name in values if name in types):
+        value, (allowed, advice) = values[name], types[name]
+        fits = isinstance(value, allowed)
+        if isinstance(value, bool):  # True is not an integer
+            fits = bool in allowed
+        elif isinstance(value, str | bytes):  # a string is not a list of letters
+            fits = fits and str in allowed
+        if not fits:
+            problems.append(f"{prefix}{name} is {_described(value)}; give {advice}.")
+    if problems:
+        raise SettingsError(problems)
 
 
 def _described(value: object) -> str:

@@ -30,11 +30,14 @@ def model_card(
     """
     library = f"library_name: {one_line(library_name)}\n" if library_name else ""
     values = {key: value_before(evaluation, key) for key in evaluation.numbers} if before is None else before.values()
+    members = {attack.members for attack in evaluation.attacks.values()}
+    records, cost = many(max(members), "training record") if members else "Training records", outcome.cost
     parts = [
         f"---\n{library}tags:\n- machine-unlearning\n- regun\n---",
         f"# {one_line(name)}: unlearned" if name else "# An unlearned model",
         "## What was forgotten",
-        _forgotten(outcome, evaluation),
+        f"The influence of {records} was to be removed after training, by the method `{one_line(outcome.method)}` of "
+        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}.",
         "## How it was made",
         _training(outcome),
         "## Results",
@@ -54,17 +57,6 @@ def _list(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {one_line(sentence)}" for sentence in sentences)
 
 
-def _forgotten(outcome: Outcome, evaluation: Evaluation) -> str:
-    """Return how many records were forgotten, and at which cost."""
-    members = {attack.members for attack in evaluation.attacks.values()}
-    what = many(max(members), "training record") if members else "Training records"
-    cost = outcome.cost
-    return (
-        f"The influence of {what} was to be removed after training, by the method `{one_line(outcome.method)}` of "
-        f"regun: {cost.steps:,} optimizer steps, {cost.backward:,} samples trained on, {duration(cost.seconds)}."
-    )
-
-
 def _training(outcome: Outcome) -> str:
     """Return whether the model was retrained or updated, by which settings, and the cost next to a retraining."""
     price, trained_by = outcome.price, outcome.notes.get("trained_by")
@@ -73,17 +65,14 @@ def _training(outcome: Outcome) -> str:
     else:
         how = f"The trained model was updated by `{one_line(outcome.method)}`, with these settings:"
     settings = cast("dict[str, Any]", trained_by) if outcome.from_scratch and trained_by else outcome.config
-    parts = [f"{how} {_listed(settings) or 'none'}."]
+    listed = ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in settings.items())
+    parts = [f"{how} {listed or 'none'}."]
     if price.branch is not None:
         parts.append(f"Why {one_line(price.branch)}: {one_line(price.reason or '')}.")
     if price.share is not None and not outcome.from_scratch:
         kind = "an estimated" if price.estimated else "a"
         parts.append(f"It took {price.share:.0%} of the samples of {kind} retraining ({price.retraining:,}).")
     return "\n\n".join(parts)
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{one_line(key)}={one_line(str(value))}" for key, value in settings.items())
 
 
 def _table(evaluation: Evaluation, before: Mapping[str, float]) -> str:

@@ -20,9 +20,12 @@ def as_device(device: torch.device | str) -> torch.device:
         probe.tolist()  # `meta` has tensors, but they hold nothing
     except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as fault:
         reason = f"{fault}".splitlines()[0].split(". ")[0] if f"{fault}" else type(fault).__name__
-        here = ", ".join(["auto", "cpu", *(name for kind in KINDS for name in _names(kind))])
+        here = ["auto", "cpu"]
+        for kind in filter(_is_available, KINDS):
+            count = torch.get_device_module(kind).device_count()
+            here += [kind] if count == 1 else [f"{kind}:{number}" for number in range(count)]
         raise RegunError(
-            f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use one that is here: {here}."
+            f"device {str(device)[:80]!r} cannot be used ({reason[:200]}); use one that is here: {', '.join(here)}."
         ) from None
     return probe.device  # with its number, as its tensors have it
 
@@ -56,11 +59,3 @@ def send(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 def _is_available(kind: str) -> bool:
     return bool(torch.get_device_module(kind).is_available())
-
-
-def _names(kind: str) -> list[str]:
-    """Return the devices of this kind on this machine."""
-    if not _is_available(kind):
-        return []
-    count = torch.get_device_module(kind).device_count()
-    return [kind] if count == 1 else [f"{kind}:{number}" for number in range(count)]

@@ -95,9 +95,9 @@ def assign_folds(
         quota = _even_out(counts[label], totals, len(mine))
         place[mine] = np.repeat(np.arange(folds), quota)
         totals += quota
-    found = np.empty(len(keys), dtype=np.int32)
-    found[order] = place[unit]
-    return found
+    fold_of = np.empty(len(keys), dtype=np.int32)
+    fold_of[order] = place[unit]
+    return fold_of
 
 
 def _even_out(counts: IntArray, totals: IntArray, size: int) -> IntArray:

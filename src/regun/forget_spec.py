@@ -123,9 +123,9 @@ class ForgetSpec:
         return cls("stratified", f"stratified:{fraction}", fraction=fraction)
 
     @classmethod
-    def of_ids(cls, ids: Sequence[int] | npt.NDArray[np.integer], text: str = "ids") -> "ForgetSpec":
+    def of_ids(cls, ids: Sequence[int] | npt.NDArray[np.integer]) -> "ForgetSpec":
         """Return exactly these training examples."""
-        return cls("ids", text, ids=tuple(int(i) for i in ids))
+        return cls("ids", "ids", ids=tuple(int(i) for i in ids))
 
     @property
     def needs_early_models(self) -> bool:

@@ -242,8 +242,8 @@ def _unstable(name: str, model: nn.Module, batch: Batch, logits: Tensor) -> list
 
     ends = (0, len(batch) - 1)
     with in_eval_mode(model), torch.no_grad(), counting(None):
-        again, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
-    if not torch.allclose(logits, again, rtol=RTOL, atol=ATOL, equal_nan=True):
+        second, repeated = logits_of(model, x), torch.stack([logits_of(model, only(row))[row] for row in ends])
+    if not torch.allclose(logits, second, rtol=RTOL, atol=ATOL, equal_nan=True):
         return [
             f"{name} returns different logits each time for the same examples, also in eval mode: every number of an "
             f"audit is then partly random. Turn off what is random in eval mode (dropout, sampling, added noise)."
@@ -301,11 +301,24 @@ def data_warnings(checked: CheckedInputs, *, uses_model: bool, uses_heldout: boo
 
     `uses_model`: the method starts from the trained weights; `uses_heldout`: it trains on held-out examples.
     """
-    sets = checked.sets
-    warnings = [_low_accuracy(checked.model, sets["retain"])] if uses_model and "retain" in sets else []
-    if uses_heldout and "heldout" in sets:
-        warnings.append(_missing_classes(sets["heldout"], sets["forget"]))
-    return [warning for warning in warnings if warning]
+    sets, warnings = checked.sets, list[str]()
+    low_accuracy = _low_accuracy(checked.model, sets["retain"]) if uses_model and "retain" in sets else ""
+    if low_accuracy:
+        warnings.append(low_accuracy)
+    if not uses_heldout or "heldout" not in sets:
+        return warnings
+    unseen, forgotten = _listed_labels(sets["heldout"]), _listed_labels(sets["forget"])
+    if unseen is None or forgotten is None:  # the run reads them, and warns then
+        return warnings
+    missing = np.setdiff1d(forgotten, unseen)
+    if len(missing):
+        classes = f"{', '.join(map(str, missing[:5]))}{', ...' if len(missing) > 5 else ''}"
+        warnings.append(
+            f"heldout has no example of class {classes}, but {int(np.isin(forgotten, missing).sum())} examples of it "
+            f"are to be forgotten; examples of other classes are used instead. Add examples of the same classes to "
+            f"heldout."
+        )
+    return warnings
 
 
 def _low_accuracy(model: nn.Module, retain: Examples) -> str:
@@ -326,21 +339,6 @@ def _low_accuracy(model: nn.Module, retain: Examples) -> str:
         f"the model's accuracy on {len(rows)} retain examples is {accuracy:.0%}; always predicting the same class "
         f"gives {majority:.0%}.{hint} Check that these are its training data, with the same order of classes and "
         f"the same preprocessing."
-    )
-
-
-def _missing_classes(heldout: Examples, forget: Examples) -> str:
-    """Return a warning if the held-out set has no example of a forgotten class."""
-    unseen, forgotten = _listed_labels(heldout), _listed_labels(forget)
-    if unseen is None or forgotten is None:
-        return ""  # the run reads them, and warns then
-    missing = np.setdiff1d(forgotten, unseen)
-    if not len(missing):
-        return ""
-    return (
-        f"heldout has no example of class {', '.join(map(str, missing[:5]))}{', ...' if len(missing) > 5 else ''}, but "
-        f"{int(np.isin(forgotten, missing).sum())} examples of it are to be forgotten; examples of other classes are "
-        f"used instead. Add examples of the same classes to heldout."
     )
 
 

@@ -129,7 +129,8 @@ def steps(
     )  # fmt: skip
     chosen, config = ready.spec.method, ready.config
     if not chosen.is_loss(config):
-        losses = [name for name in method_names() if (m := get_method(name)).is_loss(m.config(**_required(m.required)))]
+        methods = {name: get_method(name) for name in method_names()}
+        losses = [name for name, m in methods.items() if m.is_loss(m.config(**dict.fromkeys(m.required, 1)))]
         raise RegunError(
             f"{ready.spec.text} does more than minimise a loss, so a loop of your own cannot run it; use "
             f"regun.unlearn, or one of {', '.join(losses)}."
@@ -146,7 +147,3 @@ def steps(
     if run is None or run.mask is not None:
         raise RegunError(f"{ready.spec.text} is not one loss per step; use regun.unlearn.")
     return Steps(run, job, read)
-
-
-def _required(names: tuple[str, ...]) -> dict[str, Any]:
-    return dict.fromkeys(names, 1)

@@ -5,10 +5,11 @@ records up in it, by id or by content, instead of training models without them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b, sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,8 +60,8 @@ class Prepared:
     classes: npt.NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
-        problem = _problem(self)
-        if problem:
+        problem = next(chain(_shape_problems(self), _content_problems(self)), None)
+        if problem is not None:
             raise DataError(f"the prepared table is not valid: {problem}. Prepare it again with regun.prepare.")
 
     def __len__(self) -> int:
@@ -188,11 +189,11 @@ class Prepared:
 
     @cached_property
     def _places(self) -> dict[str, dict[bytes, int]]:
-        found: dict[str, dict[bytes, int]] = {}
+        row_of: dict[str, dict[bytes, int]] = {}
         for number, name in enumerate(SETS):
             rows = np.flatnonzero(self.sets == number)[::-1]  # of equal content the first row counts
-            found[name] = dict(zip(_texts(self.keys[rows]), rows.tolist(), strict=True))
-        return found
+            row_of[name] = dict(zip(_texts(self.keys[rows]), rows.tolist(), strict=True))
+        return row_of
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -206,7 +207,7 @@ class Prepared:
 
     def _whole(self, rows: Indices) -> list[npt.NDArray[np.float64]]:
         """Normalised log-probabilities over all classes in double precision, per repeat."""
-        found: list[npt.NDArray[np.float64]] = []
+        log_probs: list[npt.NDArray[np.float64]] = []
         for repeat in range(len(self.log_probs)):
             values = self.log_probs[repeat, rows].astype(np.float64)
             if self.classes is not None:
@@ -216,8 +217,8 @@ class Prepared:
                 whole = np.repeat((rest - np.log(max(1, others)))[:, None], self.num_classes, axis=1)
                 np.put_along_axis(whole, columns.astype(np.int64), values, axis=1)
                 values = whole
-            found.append(values - log_sum_exp(values, axis=1)[:, None])
-        return found
+            log_probs.append(values - log_sum_exp(values, axis=1)[:, None])
+        return log_probs
 
 
 def record_keys(examples: Examples, ids: Sequence[Any] | None = None) -> Keys:
@@ -242,66 +243,51 @@ def keys_digest(keys: Keys) -> str:
     return sha256(keys[sort_keys(keys)].tobytes()).hexdigest()
 
 
-def _problem(table: Prepared) -> str | None:
-    """Return what is wrong with a table, or None."""
-    checks = (_missing_fact, _wrong_shape, _wrong_range, _wrong_probabilities, _wrong_folds)
-    return next((problem for check in checks if (problem := check(table))), None)
+def _shape_problems(table: Prepared) -> Iterator[str]:
+    """Yield what is wrong with the facts that a table states, and with the shapes and ranges of its arrays.
 
-
-def _missing_fact(table: Prepared) -> str | None:
+    Each check relies on those before it: only the first problem counts.
+    """
     needed = {"format", "folds", "repeats", "num_classes", "keyed_by", "erased", "version", "trained_on"}
     missing = needed - table.about.keys()
-    return f"it does not state {', '.join(sorted(missing))}" if missing else None
-
-
-def _wrong_shape(table: Prepared) -> str | None:
+    if missing:
+        yield f"it does not state {', '.join(sorted(missing))}"
     n, repeats, classes = len(table.keys), int(table.about["repeats"]), int(table.about["num_classes"])
     shapes = {"folds": (repeats, n), "labels": (n,), "sets": (n,), "keys": (n, KEY_BYTES)}
     for name, shape in shapes.items():
         if cast("npt.NDArray[Any]", getattr(table, name)).shape != shape:
-            return f"{name} has shape {getattr(table, name).shape}, expected {shape}"
+            yield f"{name} has shape {getattr(table, name).shape}, expected {shape}"
     if table.log_probs.ndim != 3 or table.log_probs.shape[:2] != (repeats, n):
-        return f"log_probs has shape {table.log_probs.shape}, expected ({repeats}, {n}, classes)"
+        yield f"log_probs has shape {table.log_probs.shape}, expected ({repeats}, {n}, classes)"
     width = table.log_probs.shape[2]
     if table.classes is None and width != classes:
-        return f"log_probs has {width} columns for {classes} classes"
+        yield f"log_probs has {width} columns for {classes} classes"
     if table.classes is not None and table.classes.shape != table.log_probs.shape:
-        return f"classes has shape {table.classes.shape}, log_probs {table.log_probs.shape}"
-    return None
-
-
-def _wrong_range(table: Prepared) -> str | None:
-    classes, folds = int(table.about["num_classes"]), int(table.about["folds"])
+        yield f"classes has shape {table.classes.shape}, log_probs {table.log_probs.shape}"
     ranges = {
         "classes": (table.classes, classes),
         "labels": (table.labels, classes),
-        "folds": (table.folds, folds),
+        "folds": (table.folds, int(table.about["folds"])),
         "sets": (table.sets, len(SETS)),
     }
     for name, (values, end) in ranges.items():
         if values is not None and values.size and not 0 <= values.min() <= values.max() < end:
-            return f"{name} go beyond 0 to {end - 1}"
-    return None
+            yield f"{name} go beyond 0 to {end - 1}"
 
 
-def _wrong_probabilities(table: Prepared) -> str | None:
+def _content_problems(table: Prepared) -> Iterator[str]:
+    """Yield what is wrong with the probabilities, and with what the file states that each model was trained on."""
     if np.isnan(table.log_probs).any():
-        return "log_probs holds NaN"
+        yield "log_probs holds NaN"
     total = np.exp(table.log_probs.astype(np.float64)).sum(axis=2)
     if total.size and (total.max() > 1 + _TOLERANCE or (table.classes is None and total.min() < 1 - _TOLERANCE)):
-        return "the probabilities of a record do not sum to 1"
-    return None
-
-
-def _wrong_folds(table: Prepared) -> str | None:
-    """Compare what the file states that each model was trained on with the folds."""
+        yield "the probabilities of a record do not sum to 1"
     stated, folds = table.about["trained_on"], int(table.about["folds"])
     if stated is None:  # while a version is made
-        return None
+        return
     if [len(repeat) for repeat in stated] != [folds] * len(table.folds):
-        return f"trained_on does not state {folds} folds for each of {len(table.folds)} repeats"
+        yield f"trained_on does not state {folds} folds for each of {len(table.folds)} repeats"
     for repeat in range(len(table.folds)):
         for fold in range(folds):
             if stated[repeat][fold] != table.trained_on(repeat, fold):
-                return f"fold {fold} of repeat {repeat} was not trained on exactly the records outside it"
-    return None
+                yield f"fold {fold} of repeat {repeat} was not trained on exactly the records outside it"

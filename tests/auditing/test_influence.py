@@ -11,7 +11,7 @@ from worlds import World, from_odds, half_way, said
 from expect import assert_names, error
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
 from regun.auditing.gaps import INFLUENCE, judge_gaps
-from regun.auditing.hardness import HardnessIndex, _drawn, _normal
+from regun.auditing.hardness import HardnessIndex, _drawn_effects, _normal_effects
 from regun.auditing.influence import influence
 from regun.errors import AuditError
 
@@ -83,7 +83,7 @@ def test_an_unchanged_model_has_all_of_the_influence_left():
     assert [part.share.value for part in found.parts] == pytest.approx([100.0] * 4)
     assert (found.verdict, found.halved, found.records, found.out_models) == ("remembered", 0, 30, 2)
     assert found.p("before") == found.p("after") < 0.05
-    assert found.known
+    assert found.measurable
 
 
 def test_shifts_of_a_whole_model_and_the_scale_of_the_out_models_do_not_matter():
@@ -162,7 +162,7 @@ def test_where_too_few_records_are_unseen_nothing_was_measured_and_that_is_said(
     world = World(0, 40, unseen={"test": 12, "val": 7})
     never, base = world.models(3), world.model(1.0)
     found = influence(base, base, never)
-    assert (found.verdict, found.parts, found.known) == ("inconclusive", (), False)
+    assert (found.verdict, found.parts, found.measurable) == ("inconclusive", (), False)
     assert found.p("before") is found.p("after") is None
     assert_names(found.why, 40, 20, "test", "val", 19)
     assert_names(influence(base, base, never, unseen=["test"]).why, 40, 20, "test", 12)
@@ -219,7 +219,9 @@ def test_draws_of_many_records_follow_the_normal_that_replaces_them():
     ladder = HardnessIndex.of(out["forget"].true_logit, out["test"].true_logit)
     found = [ladder.residuals(m["forget"].true_logit, m["test"].true_logit) for m in models]
     weights = np.full(250, 1 / 250)
-    drawn, normal = (f(ladder, found, weights, 4000, np.random.default_rng(0)) for f in (_drawn, _normal))
+    drawn, normal = (
+        f(ladder, found, weights, 4000, np.random.default_rng(0)) for f in (_drawn_effects, _normal_effects)
+    )
     itself = sum(found[0].forget) / 250 / (ladder.as_hard + 1)  # draws may hold the record itself, 1 in 301
     assert drawn[0].mean() - itself == pytest.approx(normal[0].mean(), abs=0.02)
     assert drawn[1].std() == pytest.approx(normal[1].std(), rel=0.06)

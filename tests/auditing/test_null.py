@@ -9,14 +9,14 @@ from regun.auditing import Metric, NoiseFloor, Predictions
 from regun.auditing.estimates import PerExample
 from regun.auditing.gaps import judge_gaps
 from regun.auditing.hardness import HardnessIndex, _noise, _usual_noise
-from regun.auditing.influence import Influence, _halves, _judged, _two_sided, influence
+from regun.auditing.influence import Influence, _halves, _judge_effects, influence, two_sided_p
 
 
 @pytest.mark.parametrize("draws", [39, 40, 199])
 def test_p_values_are_valid_and_as_small_as_a_rank_test_allows(draws: int) -> None:
     """An effect that is one more draw has every rank with the same probability: P(p <= a) <= a, for every a."""
     values = np.random.default_rng(0).normal(size=draws + 1)
-    p_values = np.array([_two_sided(values[k], np.delete(values, k)) for k in range(draws + 1)])
+    p_values = np.array([two_sided_p(values[k], np.delete(values, k)) for k in range(draws + 1)])
     for level in np.linspace(0.01, 1.0, 100):
         assert (p_values <= level + 1e-12).sum() <= level * (draws + 1) + 1e-9
     assert p_values.min() == pytest.approx(2 / (draws + 1))
@@ -26,7 +26,7 @@ def test_p_values_are_valid_and_as_small_as_a_rank_test_allows(draws: int) -> No
 def test_the_sign_of_an_effect_does_not_change_its_p_value() -> None:
     drawn = np.random.default_rng(1).normal(size=200)
     for effect in (-3.0, -1.0, 0.2, 2.0):
-        assert _two_sided(effect, drawn) == _two_sided(-effect, -drawn)
+        assert two_sided_p(effect, drawn) == two_sided_p(-effect, -drawn)
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 30, 301, 1000])
@@ -67,7 +67,7 @@ def test_bounds_hold_draws_and_halves_and_each_end_has_its_own_error_rate() -> N
     """Normal draws: effects +- 1.96 sigma; the share +- 1.645 sqrt(sigma^2 + tau^2) over the effect before."""
     rng = np.random.default_rng(0)
     drawn, left = rng.normal(size=(2, 200_000)) * [[0.5], [0.2]], rng.normal(0, 0.3, 200_000)
-    part = _judged("test", 77, np.array([4.0, 0.4]), drawn, left, comparisons=3)
+    part = _judge_effects("test", 77, np.array([4.0, 0.4]), drawn, left, comparisons=3)
     assert (part.against, part.unseen, part.verdict) == ("test", 77, "forgotten")
     assert (part.before.low, part.before.high) == pytest.approx((4 - 0.98, 4 + 0.98), abs=0.01)
     assert (part.after.low, part.after.high) == pytest.approx((0.4 - 0.392, 0.4 + 0.392), abs=0.01)
@@ -89,13 +89,13 @@ def test_bounds_hold_draws_and_halves_and_each_end_has_its_own_error_rate() -> N
 def test_a_verdict_takes_power_before_and_bounds_after(effects: tuple[float, float], verdict: str) -> None:
     draws = np.random.default_rng(0).normal(size=(2, 2000)) * [[0.4], [0.3]]
     left = np.random.default_rng(1).normal(0, 0.5, 2000)
-    assert _judged("test", 50, np.array(effects), draws, left, comparisons=2).verdict == verdict
+    assert _judge_effects("test", 50, np.array(effects), draws, left, comparisons=2).verdict == verdict
 
 
 def test_more_comparisons_ask_for_smaller_p_values() -> None:
     draws = np.random.default_rng(0).normal(size=(2, 2000))
     effects = np.array([9.0, 2.15])  # p is about 0.03
-    found = [_judged("test", 50, effects, draws, np.zeros(2000), k).verdict for k in (1, 2, 4)]
+    found = [_judge_effects("test", 50, effects, draws, np.zeros(2000), k).verdict for k in (1, 2, 4)]
     assert found == ["remembered", "forgotten", "forgotten"]
 
 
@@ -116,7 +116,7 @@ def test_a_confidence_is_halved_where_at_most_45_percent_of_it_is_left() -> None
 def test_the_influence_is_one_more_comparison_of_a_gap_and_gives_it_power(before: float, verdict: str) -> None:
     """A part between the limits of one and of two comparisons fails without the influence, and not with it."""
     draws = np.random.default_rng(0).normal(size=(2, 2000))
-    part = _judged("test", 50, np.array([before, 0.1]), draws, np.zeros(2000), comparisons=1)
+    part = _judge_effects("test", 50, np.array([before, 0.1]), draws, np.zeros(2000), comparisons=1)
     left = Influence(part.verdict, part.share, 5, 1, 3, (part,), "")
     floor, far = NoiseFloor(3, {"a": (1.0, 2.0, 3.0), "gap": (1.0, 2.0, 3.0)}), {"a": 8.0, "gap": 8.0}
     assert floor.summary("a", 1).limit < 8 < floor.summary("a", 2).limit

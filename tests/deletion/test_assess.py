@@ -299,9 +299,8 @@ def test_a_description_follows_from_what_happened() -> None:
         ["12", "steps;", "40", "%", "of", "the", "weights", "moved,", "by", "3.1", "%", "of", "their", "size"]
     )
     still = Change(weights=9, moved=0, relative=0.0, steps=12, answers=0.0)
-    assert description({**facts, "change": still.to_json()}) == still.nothing
-    assert still.refusals()[0].result == "failed"
-    assert moved.refusals() == ()
+    assert description({**facts, "change": still.to_json()}) == still.nothing != ""
+    assert moved.nothing == ""
     assert "not finite" in description({**facts, "change": None, "diverged": "not finite"})
 
 

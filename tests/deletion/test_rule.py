@@ -9,7 +9,8 @@ import pytest
 from expect import assert_names, error
 from regun.auditing import Estimate, Gap
 from regun.auditing.influence import Influence
-from regun.deletion.rule import NO_EVIDENCE, Facts, Finding, default_rule, read_rule, verdict
+from regun.auditing.verdict import decide
+from regun.deletion.rule import NO_EVIDENCE, Facts, default_rule, read_rule
 from regun.errors import SettingsError
 
 BEFORE = Facts(
@@ -121,8 +122,9 @@ def test_forgotten_is_what_the_influence_says(said: str, answer: str) -> None:
 def test_a_rule_that_does_not_ask_for_forgetting_cannot_tell() -> None:
     found = read_rule("val_drop<1").judge({"all": FACTS})
     assert found[0] == NO_EVIDENCE
-    assert verdict(found) == "inconclusive"
-    assert verdict(read_rule("val_drop<-1").judge({"all": FACTS})) == "rejected"
+    assert decide(finding.result for finding in found) == "inconclusive"
+    rejected = read_rule("val_drop<-1").judge({"all": FACTS})
+    assert decide(finding.result for finding in rejected) == "rejected"
 
 
 def test_accuracy_lost_and_gained_is_said_in_points() -> None:
@@ -135,7 +137,7 @@ def test_accuracy_lost_and_gained_is_said_in_points() -> None:
 def test_the_verdict_is_that_of_the_worst_answer(answers: tuple[str, ...]) -> None:
     worst = max(answers, key=("passed", "inconclusive", "failed").index)
     expected = {"passed": "accepted", "inconclusive": "inconclusive", "failed": "rejected"}[worst]
-    assert verdict(Finding("x", "all", answer, "") for answer in answers) == expected
+    assert decide(answers) == expected
 
 
 def test_both_scopes_count_for_forgetting_and_utility_counts_once() -> None:

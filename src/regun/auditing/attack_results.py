@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regun.auditing.attacks import ATTACKS, Attack, Evidence, estimate_offline_a
-from regun.auditing.estimates import Metric, Ranked
+from regun.auditing.estimates import Metric
 from regun.auditing.intervals import (
     Estimate,
     Replicates,
@@ -105,11 +105,6 @@ class AttackRun:
     @property
     def auc_name(self) -> str:
         return number_name(self.attack.name, "auc", self.against)
-
-    @property
-    def ranked(self) -> Ranked:
-        """The AUC, as a statistic."""
-        return Ranked(*self.contrast.scores())
 
     def replicates(self) -> Replicates:
         return lambda weights: self.contrast.statistics(weights["forget"], weights[self.against])

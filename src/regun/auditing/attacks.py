@@ -29,14 +29,6 @@ class Evidence:
     population: Evidence | None = None
     offline_a: float = 1.0
 
-    def reference_log_probs(self) -> FloatArray:
-        """Return log p_y of every reference, (references, n)."""
-        if not self.references:
-            raise AuditError(
-                "this attack compares with reference models and none were given; train some without the forget set."
-            )
-        return np.stack([reference.true_log_prob for reference in self.references])
-
 
 Scorer = Callable[[Evidence], FloatArray]
 """An attack's function: from the evidence on n examples to n finite scores. Allowed wherever an attack's name is."""
@@ -169,7 +161,11 @@ def estimate_offline_a(references: Sequence[tuple[Predictions, Predictions]]) ->
 
 def _log_ratio(evidence: Evidence, a: float) -> FloatArray:
     """Return log of p_y / (1/2 [(1 + a) P_out + (1 - a)]); exactly log p_y - log P_out for a = 1."""
-    each = np.maximum(evidence.reference_log_probs(), LOG_FLOOR)
+    if not evidence.references:
+        raise AuditError(
+            "this attack compares with reference models and none were given; train some without the forget set."
+        )
+    each = np.maximum(np.stack([reference.true_log_prob for reference in evidence.references]), LOG_FLOOR)
     out = log_sum_exp(each, axis=0) - np.log(len(each))
     if a < 1.0:
         out = np.logaddexp(out + np.log1p(a), np.log1p(-a)) - np.log(2.0)

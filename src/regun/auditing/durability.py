@@ -8,7 +8,7 @@ model before unlearning takes them too, where it is known: it shows whether the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -177,8 +177,8 @@ def points(curve: RelearningCurve, references: Sequence[RelearningCurve] = ()) -
             forget_acc=curve.accuracy("forget", p),
             unseen_acc=curve.accuracy(unseen, p),
             retain_acc=curve.accuracy("retain", p) if "retain" in curve.right else None,
-            smia_auc=_auc(_contrast(curve, p)),
-            rmia_auc=_auc(_contrast(curve, p, references)) if references else None,
+            smia_auc=100.0 * _contrast(curve, p).auc(),
+            rmia_auc=100.0 * _contrast(curve, p, references).auc() if references else None,
         )
         for p, steps in enumerate(curve.steps)
     )
@@ -199,17 +199,22 @@ def with_relearning(evaluation: Evaluation, check: Relearned) -> Evaluation:
 def _numbers(
     curve: RelearningCurve, retrain: RelearningCurve | None, references: Sequence[RelearningCurve]
 ) -> dict[str, Estimate]:
+    """Return the numbers at the end, and how much farther above the expected level they are there than at the start.
+
+    Expected is Retrain's level at the same point or, without a retrained model, that of unseen examples: their accuracy
+    and an AUC of 50. A level below the expected one counts as equal to it.
+    """
     numbers = dict(_after(curve, references))
-
-    def accuracies(model: RelearningCurve, point: int) -> tuple[float, float]:
-        return model.accuracy("forget", point), model.accuracy(model.unseen or "", point)
-
-    def aucs(model: RelearningCurve, point: int) -> tuple[float, float]:
-        return _auc(_contrast(model, point, references)), 50.0
-
-    numbers["regained_acc"] = Estimate(_regained(accuracies, curve, retrain))
-    numbers["regained_auc"] = Estimate(_regained(aucs, curve, retrain))
-    return numbers
+    above: dict[str, list[float]] = {"regained_acc": [], "regained_auc": []}
+    for point in (0, -1):
+        expected_acc, expected_auc = curve.accuracy(curve.unseen or "", point), 50.0
+        if retrain is not None:
+            expected_acc = retrain.accuracy("forget", point)
+            expected_auc = 100.0 * _contrast(retrain, point, references).auc()
+        acc, auc = curve.accuracy("forget", point), 100.0 * _contrast(curve, point, references).auc()
+        above["regained_acc"].append(max(0.0, acc - expected_acc))
+        above["regained_auc"].append(max(0.0, auc - expected_auc))
+    return numbers | {name: Estimate(end - start) for name, (start, end) in above.items()}
 
 
 def _after(curve: RelearningCurve, references: Sequence[RelearningCurve]) -> Iterator[tuple[str, Estimate]]:
@@ -218,24 +223,6 @@ def _after(curve: RelearningCurve, references: Sequence[RelearningCurve]) -> Ite
     yield "relearn_smia_auc", auc_interval(_contrast(curve, -1))
     if references:
         yield "relearn_rmia_auc", auc_interval(_contrast(curve, -1, references))
-
-
-def _regained(
-    levels: Callable[[RelearningCurve, int], tuple[float, float]],
-    curve: RelearningCurve,
-    retrain: RelearningCurve | None,
-) -> float:
-    """Return how much farther above the expected level a model is at the end than at the start; below counts as at it.
-
-    `levels` gives a model's level on forgotten examples at a point, and the one that unseen examples would have.
-    Expected is Retrain's level at the same point, or that of unseen examples without a retrained model.
-    """
-    before, after = (
-        max(0.0, reached - (unseen if retrain is None else levels(retrain, point)[0]))
-        for point in (0, -1)
-        for reached, unseen in [levels(curve, point)]
-    )
-    return after - before
 
 
 def _contrast(curve: RelearningCurve, point: int, references: Sequence[RelearningCurve] = ()) -> Contrast:
@@ -250,10 +237,6 @@ def _contrast(curve: RelearningCurve, point: int, references: Sequence[Relearnin
         return score - top - np.log(np.exp(theirs - top).mean(axis=0))
 
     return Contrast.of(score("forget"), score(curve.unseen or ""))
-
-
-def _auc(contrast: Contrast) -> float:
-    return 100.0 * float(contrast.auc()[0])
 
 
 def _distances(ours: Mapping[str, Estimate], retrain: Mapping[str, Estimate]) -> dict[str, float]:

@@ -201,7 +201,7 @@ def _judge(
         **evaluation.numbers,
         **{m.name: Estimate(gaps[m.name].value) for m in metrics if m.terms and m.name in gaps},
     }
-    numbers |= {"influence_left": left.share} if left is not None and left.known else {}
+    numbers |= {"influence_left": left.share} if left is not None and left.measurable else {}
     described = {name: record for name, record in evaluation.metrics.items() if name in numbers}
     if floor is not None and any(gaps[name].verdict for name in MAIN_GAPS if name in gaps):
         every = {**METRICS, **records, **described}

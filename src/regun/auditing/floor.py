@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.special import ndtri, stdtrit
 from regun.auditing.attack_results import LOSS_ATTACK, offline_a, run_attacks
 from regun.auditing.attacks import Attack, Scorer
 from regun.auditing.checks import aligned, check_distinct, check_splits, choose
-from regun.auditing.estimates import Fixed, Measure, Metric, Statistic
+from regun.auditing.estimates import Fixed, Measure, Metric, Ranked, Statistic
 from regun.auditing.metrics import BUILT_IN, differences, measured, spread
 from regun.auditing.predictions import SplitPredictions
 from regun.auditing.verdict import ERROR_RATE
@@ -138,5 +138,5 @@ def _attacked(
         values = run.values()
         statistics |= {name: Fixed(value) for name, value in values.items()}
         if run.attack.uses_references or run.attack.name == LOSS_ATTACK:
-            statistics[run.auc_name] = replace(run.ranked, computed=values[run.auc_name])
+            statistics[run.auc_name] = Ranked(*run.contrast.scores(), computed=values[run.auc_name])
     return statistics

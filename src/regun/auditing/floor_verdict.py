@@ -11,6 +11,7 @@ from regun.auditing.gaps import (
     ALL_NUMBERS,
     INFLUENCE,
     MAIN_GAPS,
+    PART_LABELS,
     SHARE_BEYOND,
     count_beyond,
     is_utility,
@@ -19,7 +20,7 @@ from regun.auditing.gaps import (
     verdict_tests,
 )
 from regun.auditing.influence import Influence
-from regun.auditing.verdict import ERROR_RATE, NOT_GIVEN, Judgement, Part
+from regun.auditing.verdict import ERROR_RATE, UNKNOWN_POWER, Judgement, Part
 from regun.render.numbers import fixed, many
 
 
@@ -49,9 +50,7 @@ class _FloorTests:
         return self.floor.summary(name, len(self.names)).limit if name in self.floor.values else None
 
     def label(self, name: str) -> str:
-        if name == INFLUENCE:
-            return "influence, record by record"
-        return "all numbers together" if name == ALL_NUMBERS else self.metrics[name].label.removesuffix(".")
+        return PART_LABELS[name] if name in PART_LABELS else self.metrics[name].label.removesuffix(".")
 
     def off(self, name: str, model: int) -> str:
         """Return how far a model is from retrained ones in one test; empty if that is not known."""
@@ -144,5 +143,7 @@ def judge_by_floor(
             "records was too small to measure, so passing shows nothing."
         )
     else:
-        reason = f"Not distinguishable from a retrained model by any of {many(len(names), 'test')}. But: {NOT_GIVEN}"
+        reason = (
+            f"Not distinguishable from a retrained model by any of {many(len(names), 'test')}. But: {UNKNOWN_POWER}"
+        )
     return Judgement(verdict_of(bool(failed), bool(power)), "noise floor", reason, parts, worst)

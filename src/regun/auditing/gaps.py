@@ -20,6 +20,8 @@ INFLUENCE = "influence"
 """The part of a verdict that compares record by record."""
 ALL_NUMBERS = "all_numbers"
 """The part of a verdict that counts how many numbers are beyond their limits."""
+PART_LABELS = {INFLUENCE: "influence, record by record", ALL_NUMBERS: "all numbers together"}
+"""The two in texts; other parts have the label of their number."""
 SHARE_BEYOND = 0.2
 """Share of all numbers that must be beyond their limits, each at this part of the test's error rate, to fail."""
 MAIN_GAPS = ("gap_rftp", "gap_rfvp")

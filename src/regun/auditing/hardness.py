@@ -89,14 +89,15 @@ def null_effects(
     """Return the effects (models, draws), had unseen records of like hardness stood in place of the forgotten.
 
     An unseen record comes with its residual at the spread of the place it takes. The forgotten record itself is one of
-    those that may stand there, as in any permutation test, so that no rank is 0. With other
-    unseen records the usual value would differ, too: that noise is added, normal.
+    those that may stand there, as in any permutation test, so that no rank is 0. With other unseen records the usual
+    value would differ, too: that noise is added, normal.
     """
-    drawn = (_normal if len(weights) > _MANY else _drawn)(index, models, weights, draws, rng)
-    return drawn + _noise(_usual_noise(index, models, weights), draws, rng)
+    draw = _normal_effects if len(weights) > _MANY else _drawn_effects
+    effects = draw(index, models, weights, draws, rng)
+    return effects + _noise(_usual_noise(index, models, weights), draws, rng)
 
 
-def _drawn(
+def _drawn_effects(
     index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     width, n = index.as_hard, len(weights)
@@ -112,7 +113,7 @@ def _drawn(
     return effects
 
 
-def _normal(
+def _normal_effects(
     index: HardnessIndex, models: Sequence[Residuals], weights: FloatArray, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return effects drawn from the normal with the mean and covariance of such draws."""

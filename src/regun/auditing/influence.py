@@ -76,8 +76,8 @@ class Influence:
     why: str
 
     @property
-    def known(self) -> bool:
-        """Whether the model before unlearning shows an influence, so that a share of it means something."""
+    def measurable(self) -> bool:
+        """True if the model before unlearning shows an influence, so that a share of it means something."""
         p_value = self.p("before")
         return p_value is not None and p_value < ERROR_RATE
 
@@ -168,7 +168,7 @@ def _part(
     drawn = null_effects(index, (before, after), weights, DRAWS, rng(seed, "influence", against))
     centre = drawn.mean(axis=1)
     left = _halves(weights * before.forget, rng(seed, "influence left", against))
-    return _judged(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, comparisons)
+    return _judge_effects(against, len(index.unseen), effects - centre, drawn - centre[:, None], left, comparisons)
 
 
 def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -188,26 +188,31 @@ def _halves(parts: FloatArray, generator: np.random.Generator) -> FloatArray:
     return left @ parts - parts.sum() / 2
 
 
-def _judged(
+def _judge_effects(
     against: str, unseen: int, effects: FloatArray, drawn: FloatArray, left: FloatArray, comparisons: int
 ) -> InfluencePart:
-    p_before, p_after = (_two_sided(float(e), d) for e, d in zip(effects, drawn, strict=True))
-    ends = [np.quantile(e - d, [ERROR_RATE / 2, 1 - ERROR_RATE / 2]) for e, d in zip(effects, drawn, strict=True)]
-    before, after = (Estimate(float(e), *map(float, end)) for e, end in zip(effects, ends, strict=True))
+    """Return p-values, intervals and the verdict of the effects before and after, from `drawn` under the null."""
+    p_values, estimates = list[float](), list[Estimate]()
+    for effect, null in zip(effects, drawn, strict=True):
+        p_values.append(two_sided_p(float(effect), null))
+        low, high = np.quantile(effect - null, [ERROR_RATE / 2, 1 - ERROR_RATE / 2])
+        estimates.append(Estimate(float(effect), float(low), float(high)))
+    (p_before, p_after), (before, after) = p_values, estimates
     share = Estimate(100.0)
     if effects[0] > 0:
         bounds = np.quantile((effects[1] - drawn[1] - left) / effects[0], [ERROR_RATE, 1 - ERROR_RATE])
         share = Estimate(*(100.0 * float(v) for v in (effects[1] / effects[0], *bounds)))
-    known = p_before < ERROR_RATE / comparisons and effects[0] > 0
+    measurable = p_before < ERROR_RATE / comparisons and effects[0] > 0
     verdict: InfluenceVerdict = "inconclusive"
     if p_after < ERROR_RATE / comparisons:
         verdict = "remembered" if effects[1] > 0 else "over-forgotten"
-    elif known and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
+    elif measurable and 100 * ALLOWED[0] < (share.low or 0.0) and (share.high or 0.0) < 100 * ALLOWED[1]:
         verdict = "forgotten"
     return InfluencePart(against, unseen, before, after, share, p_before, p_after, verdict)
 
 
-def _two_sided(effect: float, drawn: FloatArray) -> float:
+def two_sided_p(effect: float, drawn: FloatArray) -> float:
+    """Return the two-sided p-value of an effect by its rank among the drawn ones; the effect itself is one more."""
     above, below = int((drawn >= effect - _ROUNDING).sum()), int((drawn <= effect + _ROUNDING).sum())
     return min(1.0, 2.0 * (1 + min(above, below)) / (len(drawn) + 1))
 
@@ -223,14 +228,14 @@ def _why(verdict: InfluenceVerdict, part: InfluencePart, records: int, compariso
     like = f"{'unseen' if part.against == TOGETHER else f'unseen ({part.against})'} records that are as hard"
     share, low, high = (max(0, round(v or 0.0)) for v in (part.share.value, part.share.low, part.share.high))
     left = f"{f'About {share} %' if share else 'None'} of the influence of {who} is left, at most {high} %"
-    known = part.p_before < ERROR_RATE / comparisons and part.before.value > 0
+    measurable = part.p_before < ERROR_RATE / comparisons and part.before.value > 0
     if verdict == "forgotten":
         return f"{left}, and the model treats {them} like {like} (p = {part.p_after:.2g})."
     if verdict in ("remembered", "over-forgotten"):
         side = "surer" if verdict == "remembered" else "less sure"
-        rest = f"; about {share} % of the influence is left" if known and share else ""
+        rest = f"; about {share} % of the influence is left" if measurable and share else ""
         return f"The model is {side} of {who} than of {like} (p = {part.p_after:.2g}){rest}."
-    if not known:
+    if not measurable:
         return (
             f"The model before unlearning already treated {who} like {like} (p = {part.p_before:.2g}): the test has no "
             "power."

@@ -211,10 +211,8 @@ def _beta_quantile(mean: float, variance: float, at: float) -> float:
     return float(betaincinv(mean * both, (1.0 - mean) * both, at))
 
 
-def distance(
-    value: float, draws: FloatArray, significantly_apart: bool, level: float = LEVEL, *, ceiling: float | None = 1.0
-) -> Estimate:
-    """Return the basic interval [2 v - q_high, 2 v - q_low] of a distance, at least 0.
+def distance(value: float, draws: FloatArray, significantly_apart: bool, level: float = LEVEL) -> Estimate:
+    """Return the basic interval [2 v - q_high, 2 v - q_low] of a distance, between 0 and 1, in percent.
 
     Resampling adds noise of its own to a largest difference, so percentiles of a distance lie too high; the basic
     interval takes that shift back. Near a true distance of 0 only a test decides: `significantly_apart`.
@@ -222,7 +220,7 @@ def distance(
     if not draws.size:
         return Estimate(100.0 * value)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    ends = np.clip([2 * value - high, 2 * value - low], 0.0, ceiling)
+    ends = np.clip([2 * value - high, 2 * value - low], 0.0, 1.0)
     return Estimate(
         100.0 * value, 100.0 * float(ends[0]) if significantly_apart else 0.0, 100.0 * max(float(ends[1]), value)
     )

@@ -1,4 +1,4 @@
-"""The one verdict of an audit. It rests on the strongest test that the given models allow:
+"""The one verdict of an audit. It rests on the strongest test that the available models allow:
 
     noise floor   three or more retrained models: the main gap and each of its parts, the influence left, and how many
                   of all numbers are beyond their limits (floor_verdict.py)
@@ -21,19 +21,19 @@ from regun.auditing.influence import TOGETHER, Influence
 from regun.auditing.intervals import Estimate, auc_interval
 from regun.auditing.predictions import LOG_FLOOR, SplitPredictions
 from regun.auditing.roc import Contrast
-from regun.auditing.verdict import ERROR_RATE, NOT_GIVEN, OF_INFLUENCE, Judgement, Part, Verdict
+from regun.auditing.verdict import ERROR_RATE, OF_INFLUENCE, UNKNOWN_POWER, Judgement, Part, Verdict
 from regun.render.numbers import fixed, interval
 
 
 def judge_by_influence(left: Influence) -> Judgement:
     """Return the verdict by the influence that forgotten records have left."""
     p_before = left.p("before")
-    before = f"Before: the forgotten records were recognisable (p = {p_before:.2g}). " if left.known else ""
+    before = f"Before: the forgotten records were recognisable (p = {p_before:.2g}). " if left.measurable else ""
     now = {
         "forgotten": "Now: not recognisable. ",
-        "remembered": "Now: still recognisable. " if left.known else "Now: recognisable. ",
+        "remembered": "Now: still recognisable. " if left.measurable else "Now: recognisable. ",
         "over-forgotten": "Now: over-forgotten. ",
-        "inconclusive": "Now: inconclusive. " if left.known else "",
+        "inconclusive": "Now: inconclusive. " if left.measurable else "",
     }[left.verdict]
     level = ERROR_RATE / max(1, len(left.parts))
     parts = tuple(
@@ -97,7 +97,7 @@ def _loss_test(models: Sequence[Ranked | None], split: str, level: float) -> tup
     elif flagged:
         reason = f"{start}Now: {now}. That holds 50, but the AUC did not significantly lose half of its lead."
     elif flagged is None:
-        reason = f"The forgotten records are not recognisable (loss attack AUC {now}). But: {NOT_GIVEN}"
+        reason = f"The forgotten records are not recognisable (loss attack AUC {now}). But: {UNKNOWN_POWER}"
     else:
         reason = (
             f"The forgotten records were not recognisable before unlearning either (loss attack AUC {before}; now "

@@ -10,7 +10,7 @@ from scipy.special import ndtri, stdtrit
 
 from regun.auditing.attack_results import LOSS_ATTACK, number_name
 from regun.auditing.intervals import Estimate
-from regun.render.numbers import fixed, interval, many, names
+from regun.render.numbers import fixed, many, names, with_interval
 
 if TYPE_CHECKING:
     from regun.auditing.evaluation import Evaluation
@@ -46,7 +46,8 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
             "The noise floor assumes that the retrained models were trained as the audited one was: a model retrained "
             "by another recipe can differ from them although it never saw the records."
         )
-        width = _width(references + 1, evaluation.judgement.level / 2)
+        tail = evaluation.judgement.level / 2
+        width = float(stdtrit(references, 1 - tail) / ndtri(1 - tail))  # next to a floor of many models
         if width > WIDE_FLOOR:
             yield (
                 f"{references + 1} retrained models say little about how much such models differ: limits of the noise "
@@ -66,11 +67,6 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
         yield f"Utility is measured in part only: the {names(lacking)} split was not given."
 
 
-def _width(models: int, tail: float) -> float:
-    """Return how much wider a limit is that so few models give than one that many would give."""
-    return float(stdtrit(models - 1, 1 - tail) / ndtri(1 - tail))
-
-
 def warnings(evaluation: Evaluation, retrain_aucs: Mapping[str, Estimate]) -> Iterator[str]:
     """Yield what looks wrong: weak forgetting, over-forgetting, exposed retained examples, lost accuracy."""
     judged: Sequence[str] = evaluation.settings["unseen"]
@@ -81,14 +77,17 @@ def warnings(evaluation: Evaluation, retrain_aucs: Mapping[str, Estimate]) -> It
         was, now = evaluation.before[exposure], evaluation.numbers[exposure]
         if was.high is not None and now.low is not None and now.low > was.high:
             yield (
-                f"unlearning exposes retained examples: the loss attack's AUC on them rose from {_shown(was)} to "
-                f"{_shown(now)}."
+                f"unlearning exposes retained examples: the loss attack's AUC on them rose from "
+                f"{with_interval(was.value, was.low, was.high)} to {with_interval(now.value, now.low, now.high)}."
             )
     accuracy = next((n for s in judged if (n := f"{s}_acc") in evaluation.before), None)
     if accuracy is not None:
         was, now = evaluation.before[accuracy], evaluation.numbers[accuracy]
         if was.low is not None and now.high is not None and now.high < was.low:
-            yield f"accuracy on {accuracy.removesuffix('_acc')} examples fell from {_shown(was)} to {_shown(now)}."
+            yield (
+                f"accuracy on {accuracy.removesuffix('_acc')} examples fell from "
+                f"{with_interval(was.value, was.low, was.high)} to {with_interval(now.value, now.low, now.high)}."
+            )
 
 
 def _weak(evaluation: Evaluation, judged: Sequence[str]) -> Iterator[str]:
@@ -128,8 +127,3 @@ def _over_forgetting(evaluation: Evaluation, retrain_aucs: Mapping[str, Estimate
         f"{fixed(result.auc.high or 0.0, 1)}), below {limit}{others}. Examples that look too little like members are "
         f"exposed too.{alone}"
     )
-
-
-def _shown(estimate: Estimate) -> str:
-    ends = interval(estimate.low, estimate.high)
-    return f"{fixed(estimate.value, 1)} ({ends})" if ends else fixed(estimate.value, 1)

@@ -60,16 +60,13 @@ def exposed_list(
     against = against or next(name for name in UNSEEN if name in predictions)
     retain = predictions["retain"]
     was, now = (percentiles(m["retain"].true_log_prob, m[against].true_log_prob) for m in (before, predictions))
-    rise = now - was
-    most = np.argsort(-rise, kind="stable")[:EXPOSED]
-    return [
-        Exposed(
-            int(index), int(retain.labels[row]), float(was[row]), float(now[row]), (names or {}).get(int(index), "")
-        )
-        for row in most
-        if rise[row] > 0
-        for index in (retain.indices[row],)
-    ]
+    rise, exposed = now - was, list[Exposed]()
+    for row in np.argsort(-rise, kind="stable")[:EXPOSED]:
+        index = int(retain.indices[row])
+        if rise[row] > 0:
+            name = (names or {}).get(index, "")
+            exposed.append(Exposed(index, int(retain.labels[row]), float(was[row]), float(now[row]), name))
+    return exposed
 
 
 def risk_list(

@@ -25,7 +25,7 @@ class Contrast:
 
     members: FloatArray  # sorted scores
     nonmembers: FloatArray
-    member_order: IntArray  # positions of the sorted scores in the given arrays
+    member_order: IntArray  # positions of the sorted scores in the arrays that `of` takes
     nonmember_order: IntArray
     below: IntArray  # for each sorted member, non-members with a lower score ...
     upto: IntArray  # ... and with a score not higher; the two differ where scores are tied
@@ -45,9 +45,9 @@ class Contrast:
         drawn = _Drawn(self, members, nonmembers)
         return np.stack([drawn.auc(), *(drawn.tpr(target) for target in FPR_TARGETS), drawn.advantage()])
 
-    def auc(self, members: Weights | None = None, nonmembers: Weights | None = None) -> FloatArray:
-        """Return P(member's score > non-member's) + 1/2 P(equal), for each resample."""
-        return _Drawn(self, members, nonmembers).auc()
+    def auc(self) -> float:
+        """Return P(member's score > non-member's) + 1/2 P(equal)."""
+        return float(_Drawn(self, None, None).auc()[0])
 
     def wins(self) -> tuple[FloatArray, FloatArray, int]:
         """Return how many non-members each member beats, how many members beat each non-member, and the tied pairs.
@@ -62,13 +62,13 @@ class Contrast:
     def placements(self) -> tuple[FloatArray, FloatArray]:
         """Return the share of non-members that each member beats, and of members that beat each non-member."""
         members, nonmembers, _ = self.wins()
-        return self._as_given(members / len(nonmembers), nonmembers / len(members))
+        return self._in_input_order(members / len(nonmembers), nonmembers / len(members))
 
     def scores(self) -> tuple[FloatArray, FloatArray]:
-        """Return the scores of members and of non-members, as given."""
-        return self._as_given(self.members, self.nonmembers)
+        """Return the scores of members and of non-members, in the order in which `of` takes them."""
+        return self._in_input_order(self.members, self.nonmembers)
 
-    def _as_given(self, members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _in_input_order(self, members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
         unsorted = np.empty(len(members)), np.empty(len(nonmembers))
         unsorted[0][self.member_order] = members
         unsorted[1][self.nonmember_order] = nonmembers

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from regun.auditing.attack_results import METRICS, AttackResult, number_name
 from regun.auditing.estimates import Metric
-from regun.auditing.gaps import ALL_NUMBERS, INFLUENCE
+from regun.auditing.gaps import ALL_NUMBERS, PART_LABELS
 from regun.auditing.predictions import UNSEEN
 from regun.auditing.verdict import Verdict
 from regun.errors import AuditError, see, unknown
-from regun.render.numbers import fixed, interval, many, names
+from regun.render.numbers import fixed, many, names, with_interval
 from regun.render.tables import folded, table
 
 if TYPE_CHECKING:
-    from regun.auditing.durability import Relearned, RelearningPoint
+    from regun.auditing.durability import Relearned
     from regun.auditing.evaluation import Evaluation
 
-SHORT = ("forget_acc", "retain_acc", "test_acc", "smia_auc", "rmia_auc", "influence_left", "gap_rftp")
+SHORT = ("forget_acc", "retain_acc", "{unseen}_acc", "smia_auc", "rmia_auc", "influence_left", "gap_rftp")
 """Numbers of the short report; accuracies and attacks are against another unseen set where there is no test set."""
 MAIN = (
     *("retain_acc", "forget_acc", "test_acc", "retain_div", "test_div"),
@@ -38,21 +38,17 @@ COLOURS: dict[Verdict | None, str] = {"passed": "#1a7f37", "inconclusive": "#9a6
 def report_text(evaluation: Evaluation, shown: Sequence[str] | None = None) -> str:
     """Return the short report: a table, the verdict with its reason and its tests, warnings, and limits."""
     head, rows = report_rows(evaluation, shown)
+    advice = " " + see("An inconclusive verdict") if evaluation.verdict == "inconclusive" else ""
     parts = [
         report_title(evaluation),
         table(head, rows),
         folded(outside_note(evaluation)),
-        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}{_help(evaluation)}"),
+        folded(f"Verdict: {(evaluation.verdict or 'none').upper()}. {evaluation.summary}{advice}"),
         _list(_tests_title(evaluation), tests(evaluation)),
         _list("Warnings:", evaluation.warnings),
         _list("Limits:", evaluation.limits),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _help(evaluation: Evaluation) -> str:
-    """Return where the documentation says what to do about an inconclusive verdict."""
-    return " " + see("An inconclusive verdict") if evaluation.verdict == "inconclusive" else ""
 
 
 def report_html(evaluation: Evaluation) -> str:
@@ -104,8 +100,9 @@ def report_rows(evaluation: Evaluation, shown: Sequence[str] | None) -> tuple[li
     if shown is None:
         judged = evaluation.settings.get("unseen", UNSEEN)
         first = next((s for s in judged if number_name("smia", "auc", s) in evaluation.numbers), judged[0])
+        short = [name.format(unseen=first) for name in SHORT]
         main = [
-            name.replace("test_acc", f"{first}_acc") if name == "test_acc" else _against(name, first) for name in SHORT
+            number_name(name.removesuffix("_auc"), "auc", first) if name.endswith("_auc") else name for name in short
         ]
         shown = [name for name in (*main, *evaluation.metrics) if name in evaluation.numbers]
     parts = evaluation.judgement.parts if evaluation.judgement else ()
@@ -127,12 +124,6 @@ def report_rows(evaluation: Evaluation, shown: Sequence[str] | None) -> tuple[li
         rows.append([label, before, with_interval(number.value, number.low, number.high), retrained, floor])
     filled = [k for k in range(len(HEAD)) if k in (0, 2) or any(row[k] for row in rows)]
     return [HEAD[k] for k in filled], [[row[k] for k in filled] for row in rows]
-
-
-def with_interval(value: float, low: float | None, high: float | None) -> str:
-    """Return a value with its interval in short: `53.2 (45.0 to 61.3)`."""
-    ends = interval(low, high)
-    return f"{fixed(value, 1)} ({ends})" if ends else fixed(value, 1)
 
 
 def summary(evaluation: Evaluation) -> str:
@@ -233,8 +224,7 @@ def _rank(evaluation: Evaluation) -> str:
 
 def shadows_text(result: AttackResult, shadows: int) -> str:
     """Return the result of U-LiRA as text."""
-    ends = interval(result.auc.low, result.auc.high, 2)
-    shown = fixed(result.auc.value) + (f" ({ends})" if ends else "")
+    shown = with_interval(result.auc.value, result.auc.low, result.auc.high, 2)
     return (
         f"U-LiRA AUC against validation, {many(shadows, 'shadow run')}: {shown}. Good: 50.\n"
         "  This attacker knows the method, its settings, and how it leaves the examples it has unlearned."
@@ -242,19 +232,16 @@ def shadows_text(result: AttackResult, shadows: int) -> str:
 
 
 def relearning_text(check: Relearned) -> str:
-    """Return what came back step by step; the numbers at the end are among those of the evaluation."""
+    """Return what came back step by step: accuracy, and the AUC of RMIA (of the loss attack without references)."""
     curves = {who: curve for who, curve in (("model", check.curve), ("Retrain", check.retrain_curve)) if curve}
     head = ["after steps", *(f"{what}, {who}" for who in curves for what in ("forget acc.", "AUC"))]
     rows: list[list[str]] = []
     for points in zip(*curves.values(), strict=True):
-        values = [value for point in points for value in (point.forget_acc, attack_auc(point))]
+        values: list[float] = []
+        for point in points:
+            values += [point.forget_acc, point.smia_auc if point.rmia_auc is None else point.rmia_auc]
         rows.append([f"{points[0].steps:,}", *map(fixed, values)])
     return f"Relearning: {check.curve[-1].steps:,} small steps on retained examples alone\n{table(head, rows)}"
-
-
-def attack_auc(point: RelearningPoint) -> float:
-    """Return RMIA's AUC, or the loss attack's where there are no reference models."""
-    return point.smia_auc if point.rmia_auc is None else point.rmia_auc
 
 
 def describe(name: str, *evaluations: Evaluation) -> Metric:
@@ -271,8 +258,7 @@ def describe(name: str, *evaluations: Evaluation) -> Metric:
 
 def part_name(name: str, *evaluations: Evaluation) -> str:
     """Return a part of the verdict for people."""
-    groups = {INFLUENCE: "influence, record by record", ALL_NUMBERS: "all numbers together"}
-    return groups[name] if name in groups else describe(name, *evaluations).label
+    return PART_LABELS[name] if name in PART_LABELS else describe(name, *evaluations).label
 
 
 def value_before(evaluation: Evaluation, name: str) -> float | None:
@@ -280,12 +266,6 @@ def value_before(evaluation: Evaluation, name: str) -> float | None:
     if name in evaluation.before:
         return evaluation.before[name].value
     return evaluation.gaps[name].before if name in evaluation.gaps else None
-
-
-def _against(name: str, split: str) -> str:
-    """Return an attack's number against another unseen set: `smia_auc_val` for `smia_auc`."""
-    attack, _, statistic = name.rpartition("_")
-    return number_name(attack, statistic, split) if statistic == "auc" else name
 
 
 def _list(title: str, lines: Sequence[str] | Iterator[str]) -> str:

@@ -22,7 +22,7 @@ ERROR_RATE = 0.05
 """Probability, over all tests of a verdict together, that a retrained model fails, and that a model which forgot half
 is called forgotten."""
 
-NOT_GIVEN = "The model before unlearning was not given (before=), so the power of these tests is unknown."
+UNKNOWN_POWER = "The model before unlearning was not given (before=), so the power of these tests is unknown."
 
 
 @dataclass(frozen=True)

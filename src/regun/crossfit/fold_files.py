@@ -29,7 +29,7 @@ def pack_fold(rows: Rows, cost: Cost) -> dict[str, Tensor]:
 
 
 def unpack_fold(tensors: Mapping[str, Tensor]) -> tuple[Rows, Cost]:
-    """Return what `pack_fold` was given."""
+    """Return the rows and the cost that `pack_fold` made tensors of."""
     steps, forward, backward, seconds = cast("list[float]", tensors["cost"].tolist())
     rows = {name.removeprefix("rows "): values.numpy() for name, values in tensors.items() if name != "cost"}
     return rows, Cost(int(steps), int(forward), int(backward), seconds)

@@ -1,4 +1,4 @@
-"""The model of one fold: trained by the user's function or by regun's loop, asked for predictions, and dropped."""
+"""The model of one fold: trained by the user's function or by regun's loop; its predictions are returned, not it."""
 
 import inspect
 import time
@@ -38,6 +38,21 @@ MANY = 2**20
 """No model has more classes."""
 
 
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold of one repeat: the records its model trains on, those it predicts by set, and its seed."""
+
+    repeat: int
+    number: int
+    rows: Indices
+    wanted: dict[str, Indices]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.repeat}-{self.number}"
+
+
 @dataclass(frozen=True)
 class FoldTraining:
     """How the model of a fold is trained, by `train` or by `recipe` and `rebuild`, and the sets that it predicts."""
@@ -54,41 +69,40 @@ class FoldTraining:
         """The name of the user's function, or `recipe`."""
         return "recipe" if self.train is None else f"{getattr(self.train, '__qualname__', type(self.train).__name__)}"
 
-    def predictions(self, rows: Indices, wanted: Mapping[str, Indices], seed: int) -> tuple[Rows, Cost]:
-        """Train a model on `rows`; return its log-probabilities of the `wanted` records, and the training's cost."""
+    def predictions(self, fold: Fold) -> tuple[Rows, Cost]:
+        """Train the model of a fold; return its log-probabilities of the `wanted` records, and the training's cost."""
         cost, started = Cost(), time.perf_counter()
-        model = self._by_user(rows, seed) if self.train is not None else self._by_recipe(rows, seed, cost)
+        if self.train is not None:
+            with user_code("train"), isolated(fold.seed):
+                trained = self.train(subset_of(self.data, fold.rows), fold.seed)
+            if isinstance(trained, nn.Module) and self.options.logits is not None:
+                trained = wrap(trained, self.options.logits)
+        else:
+            trained = self._train_by_recipe(fold, cost)
+        model = self._with_logits(trained)
         cost.seconds += time.perf_counter() - started
         device = self.options.device
         return {
             name: predict(model, self.sets[name], places, device=device, whole=True).log_probs.astype(np.float32)
-            for name, places in wanted.items()
+            for name, places in fold.wanted.items()
         }, cost
 
-    def _by_user(self, rows: Indices, seed: int) -> nn.Module:
-        assert self.train is not None
-        with user_code("train"), isolated(seed):
-            model = self.train(subset_of(self.data, rows), seed)
-        if isinstance(model, nn.Module) and self.options.logits is not None:
-            model = wrap(model, self.options.logits)
-        return self._adapted(model)
-
-    def _by_recipe(self, rows: Indices, seed: int, cost: Cost) -> nn.Module:
+    def _train_by_recipe(self, fold: Fold, cost: Cost) -> nn.Module:
         assert self.rebuild is not None
         assert self.recipe is not None
-        with user_code("rebuild"), isolated(seed):
-            fresh = self.rebuild(seed)
+        with user_code("rebuild"), isolated(fold.seed):
+            fresh = self.rebuild(fold.seed)
         fresh = wrap(fresh, self.options.logits) if self.options.logits is not None else fresh
         device = as_device(self.options.device) if self.options.device else device_of(fresh)
         examples = as_examples(self.data, MANY, "data")
-        job = Job(model=private_copy(fresh, device), examples=examples, seed=seed, device=device)
-        fitted = train_from_scratch(job, rows, self.recipe)
+        job = Job(model=private_copy(fresh, device), examples=examples, seed=fold.seed, device=device)
+        fitted = train_from_scratch(job, fold.rows, self.recipe)
         if fitted.diverged:
             raise DivergedError(f"the training of a fold stopped: {fitted.diverged}. Lower the recipe's lr.")
         cost.add(steps=job.cost.steps, forward=job.cost.forward, backward=job.cost.backward)
-        return self._adapted(job.model)
+        return job.model
 
-    def _adapted(self, model: Any) -> nn.Module:
+    def _with_logits(self, model: Any) -> nn.Module:
         """Return what a training returned as a module whose outputs are logits or log-probabilities."""
         classes = self.options.num_classes
         if classes is None:

@@ -78,12 +78,9 @@ def prepare(
     records = _read_records(training.sets, ids, groups)
     line = ProgressLine("prepare") if progress and is_writer() else None
     run = CrossFit(training, records, folds=folds, repeats=repeats, seed=int(seed), top=top, line=line)
-    return _in_memory(run, workers) if path is None else _in_file(run, workers, Path(path))
-
-
-def _in_memory(run: CrossFit, workers: int) -> Prepared:
-    """Return the table; processes that run together share the folds by messages."""
-    with worker_processes(run.training, workers) as pool:
+    if path is not None:
+        return _in_file(run, workers, Path(path))
+    with worker_processes(training, workers) as pool:
         return run.table(pool=pool)
 
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 
 from regun.crossfit.fold_files import FoldFiles, Rows, pack_fold, unpack_fold
-from regun.crossfit.fold_models import FoldTraining, function_digest
-from regun.data.examples import Indices
+from regun.crossfit.fold_models import Fold, FoldTraining, function_digest
 from regun.folds import assign_folds, canonical_order
 from regun.hashing import code_digest, digest
 from regun.parallel import Processes, alone, current
@@ -41,26 +40,6 @@ class Records:
         return np.concatenate([arrays[name] for name in self.keys])
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """One fold of one repeat: the records its model trains on, those it predicts by set, and its seed."""
-
-    repeat: int
-    number: int
-    rows: Indices
-    wanted: dict[str, Indices]
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.repeat}-{self.number}"
-
-    @property
-    def arguments(self) -> tuple[Indices, dict[str, Indices], int]:
-        """The arguments of `FoldTraining.predictions`."""
-        return self.rows, self.wanted, self.seed
-
-
 @dataclass
 class CrossFit:
     """All trainings of one table."""
@@ -84,28 +63,27 @@ class CrossFit:
         """Train the folds, or read those that `files` has, and return the table."""
         folds, trained_on, values = list[Folds](), list[list[str]](), list[npt.NDArray[np.float32]]()
         for repeat in range(self.repeats):
-            seed = derive(self.seed, "crossfit", repeat)
-            places = self._places(seed)
-            planned = [self._fold(places, seed, repeat, number) for number in range(self.folds)]
+            places, planned = self._plan(repeat)
             values.append(self._joined(places, self._all_rows(planned, pool, files)))
             folds.append(self.records.together(places))
             trained_on.append([keys_digest(self.records.keys["train"][fold.rows]) for fold in planned])
         return self._prepared(np.stack(values), np.stack(folds).astype(np.int32), trained_on)
 
-    def _places(self, seed: int) -> dict[str, Folds]:
-        """Return the fold of every record, by set; unseen records are dealt to the folds at random."""
+    def _plan(self, repeat: int) -> tuple[dict[str, Folds], list[Fold]]:
+        """Return the fold of every record, by set, and all folds; unseen records are dealt to the folds at random."""
         keys, labels = self.records.keys, self.records.labels
+        seed = derive(self.seed, "crossfit", repeat)
         places = {"train": assign_folds(keys["train"], labels["train"], self.folds, seed, self.records.groups)}
         for name in keys:
             if name != "train":
                 places[name] = assign_folds(keys[name], labels[name], self.folds, derive(seed, name))
-        return places
-
-    def _fold(self, places: Mapping[str, Folds], seed: int, repeat: int, number: int) -> Fold:
-        order = canonical_order(self.records.keys["train"], seed)
-        rows = order[places["train"][order] != number]  # in an order of their own: where records stand decides nothing
-        wanted = {name: np.flatnonzero(place == number) for name, place in places.items()}
-        return Fold(repeat, number, rows, wanted, derive(seed, "fold", number))
+        order = canonical_order(keys["train"], seed)  # of training, too: the order of the user's data decides nothing
+        folds: list[Fold] = []
+        for number in range(self.folds):
+            rows = order[places["train"][order] != number]
+            wanted = {name: np.flatnonzero(place == number) for name, place in places.items()}
+            folds.append(Fold(repeat, number, rows, wanted, derive(seed, "fold", number)))
+        return places, folds
 
     def _joined(self, places: Mapping[str, Folds], folds: list[Rows]) -> npt.NDArray[np.float32]:
         """Return the log-probabilities of all records from those of each fold's."""
@@ -162,11 +140,9 @@ class CrossFit:
         if processes is not None:
             return self._in_turn(folds, processes)
         missing = [fold for fold in folds if files is None or not files.path(fold.name).exists()]
-        futures = (
-            {fold.name: pool.submit(self.training.predictions, *fold.arguments) for fold in missing}
-            if pool is not None
-            else {}
-        )
+        futures: dict[str, Future[tuple[Rows, Cost]]] = {}
+        if pool is not None:
+            futures = {fold.name: pool.submit(self.training.predictions, fold) for fold in missing}
         rows: dict[str, Rows] = {}
         for wait in (False, True):
             for fold in (fold for fold in folds if fold.name not in rows):
@@ -182,7 +158,7 @@ class CrossFit:
 
         def make() -> tuple[Rows, Cost]:
             self._show(fold)
-            return ahead.result() if ahead is not None else self.training.predictions(*fold.arguments)
+            return ahead.result() if ahead is not None else self.training.predictions(fold)
 
         made = make() if files is None else files.made(fold.name, make, wait=wait)
         if made is None:
@@ -203,7 +179,7 @@ class CrossFit:
             for fold in folds[processes.rank :: processes.world_size]:
                 self._show(fold)
                 with alone():
-                    made = self.training.predictions(*fold.arguments)
+                    made = self.training.predictions(fold)
                 yield pack_fold(*made)
 
         every: list[Rows] = []

@@ -12,10 +12,11 @@ from regun.artifacts import state_digest
 from regun.auditing import Decision, Estimate, Evaluation, Predictions, SplitPredictions, evaluate
 from regun.auditing.influence import Influence
 from regun.auditing.metrics import accuracy
+from regun.auditing.verdict import decide
 from regun.deletion.change import Change, measure_change
 from regun.deletion.out_models import OutModels
 from regun.deletion.plan import Plan
-from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding, verdict
+from regun.deletion.rule import ALL, NEW, UTILITY, Facts, Finding
 from regun.errors import NotFiniteError
 from regun.predict import predict
 from regun.render.numbers import many
@@ -50,7 +51,7 @@ class Attempt:
 
     @property
     def verdict(self) -> Decision:
-        return verdict(self.findings)
+        return decide(finding.result for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,11 @@ class Assessor:
         drops = self.drops(predictions)
         change = measure_change(current, outcome.model, outcome.cost.steps, (self.before, predictions))
         findings = self.judge(audit, drops, out_models.why)
-        findings = self._by_construction(findings) if outcome.from_scratch else findings
-        findings = (*change.refusals(), *findings)
-        return Attempt(spec, outcome, findings, predictions, audit, drops, unseen, change, out_models)
+        if outcome.from_scratch:
+            findings = [self._by_construction(finding) for finding in findings]
+        if change.nothing:  # rejects the run, whatever the rule is
+            findings = [Finding("changed", ALL, "failed", change.nothing, "the run changed the model"), *findings]
+        return Attempt(spec, outcome, tuple(findings), predictions, audit, drops, unseen, change, out_models)
 
     def predict(self, model: nn.Module) -> dict[str, Predictions]:
         """Return the model's predictions on every set."""
@@ -147,7 +150,7 @@ class Assessor:
 
     def judge(
         self, audit: Mapping[str, Evaluation], drops: Mapping[str, float], why_unknown: str = ""
-    ) -> tuple[Finding, ...]:
+    ) -> Sequence[Finding]:
         """Apply the rule; a number that it names and the audit lacks is an error. `why_unknown`: about influence."""
 
         def facts(evaluation: Evaluation) -> Facts:
@@ -179,17 +182,16 @@ class Assessor:
             scoped.append({**predictions, "forget": subset})
         return scoped
 
-    def _by_construction(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    def _by_construction(self, finding: Finding) -> Finding:
         """Pass what a model retrained from scratch has forgotten by construction, unless it was trained on copies."""
-
-        def judged(finding: Finding) -> Finding:
-            copies = self.copies.get(finding.scope, 0)
+        if finding.scope == UTILITY:
+            return finding
+        copies = self.copies.get(finding.scope, 0)
+        how = f"by construction: {FROM_SCRATCH}"
+        if copies:
             how = f"{FROM_SCRATCH}, but on {many(copies, 'identical one')} under other ids"
-            how = how if copies else f"by construction: {FROM_SCRATCH}"
-            why = how if finding.result == "inconclusive" else f"{finding.why.rstrip('.')} ({how})"
-            return replace(finding, result=finding.result if copies else "passed", why=why)
-
-        return tuple(finding if finding.scope == UTILITY else judged(finding) for finding in findings)
+        why = how if finding.result == "inconclusive" else f"{finding.why.rstrip('.')} ({how})"
+        return replace(finding, result=finding.result if copies else "passed", why=why)
 
 
 def make_assessor(

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from regun.auditing import SplitPredictions
-from regun.deletion.rule import ALL, Finding
 from regun.methods._fresh_weights import is_norm
 from regun.render.numbers import many
 
@@ -41,11 +40,6 @@ class Change:
         if self.answers <= SAME_PREDICTION:
             return "the model was not changed where it matters: its predictions on the forgotten records are equal"
         return ""
-
-    def refusals(self) -> tuple[Finding, ...]:
-        """Return the finding that rejects a run without any change, whatever the rule is."""
-        why = self.nothing
-        return (Finding("changed", ALL, "failed", why, "the run changed the model"),) if why else ()
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "nothing": self.nothing}

@@ -16,7 +16,6 @@ from regun.auditing.roc import Contrast
 from regun.deletion.attempt import unseen_sets
 from regun.deletion.folder import Folder
 from regun.deletion.forget import model_after
-from regun.deletion.options import ConfiguredMethod
 from regun.deletion.plan import Plan
 from regun.methods import auto
 from regun.methods._teacher import teacher_work
@@ -50,7 +49,7 @@ class RunForecast:
 
 @dataclass(frozen=True)
 class Power:
-    """How well forgotten and unseen records can be told apart by the model's loss, before the request.
+    """How well the model's loss distinguishes forgotten from unseen records, before the request.
 
     `smallest` is the attack AUC that so many records reveal in 80 % of cases; above 100 there is none. `before` is the
     AUC of the current model.
@@ -88,23 +87,21 @@ def make_forecast(plan: Plan, out: Path) -> Forecast | None:
         return None
     folder = Folder(out)
     current = model_after(plan.opened.project, folder, folder.read_ledger().current)
-    runs = tuple(_run(plan, method) for method in plan.methods)
-    judged_by_training = plan.trains_out_models and not runs[0].from_scratch
-    recipe = plan.opened.project.out_recipe(len(plan.retain))
-    judging = plan.out_models * teacher_work(recipe, len(plan.retain)).samples if judged_by_training else 0
-    return Forecast(runs, judging, _speed(plan, current), _power(plan, current))
-
-
-def _run(plan: Plan, method: ConfiguredMethod) -> RunForecast:
-    forget, retain, recipe = len(plan.forget), len(plan.retain), plan.opened.project.recipe
-    table = plan.table is not None and method.needs.uses_out_of_fold
-    work = method.method.planned(method.config, forget, retain, recipe=recipe, table=table)
-    from_scratch, may_retrain, text = method.method.from_scratch, False, ""
-    if isinstance(method.config, auto.Config):
-        auto_plan = auto.plan_of(method.config, forget, retain, recipe, table=table)
-        from_scratch, text = auto_plan.training == "whole", str(auto_plan)
-        may_retrain = auto_plan.training == "part" and method.config.from_scratch == "auto"
-    return RunForecast(method.spec.text, from_scratch, None if work is None else work.samples, text, may_retrain)
+    runs, recipe = list[RunForecast](), plan.opened.project.recipe
+    forget, retain = len(plan.forget), len(plan.retain)
+    for method in plan.methods:
+        table = plan.table is not None and method.needs.uses_out_of_fold
+        work = method.method.planned(method.config, forget, retain, recipe=recipe, table=table)
+        run = RunForecast(method.spec.text, method.method.from_scratch, None if work is None else work.samples)
+        if isinstance(method.config, auto.Config):
+            auto_plan = auto.plan_of(method.config, forget, retain, recipe, table=table)
+            may_retrain = auto_plan.training == "part" and method.config.from_scratch == "auto"
+            run = replace(run, from_scratch=auto_plan.training == "whole", plan=str(auto_plan), may_retrain=may_retrain)
+        runs.append(run)
+    judging = 0
+    if plan.trains_out_models and not runs[0].from_scratch:
+        judging = plan.out_models * teacher_work(plan.opened.project.out_recipe(retain), retain).samples
+    return Forecast(tuple(runs), judging, _speed(plan, current), _power(plan, current))
 
 
 def _speed(plan: Plan, current: nn.Module) -> float | None:

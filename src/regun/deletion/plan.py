@@ -253,7 +253,7 @@ def match_records(
     request: DeletionRequest, ids: Mapping[str, list[str]], earlier: set[str], pseudonyms: Pseudonyms
 ) -> MatchedRecords:
     """Sort the records: new, named before in the same file, forgotten already, unseen by the model, unknown."""
-    trained, elsewhere = set(ids["train"]), {name: set(known) for name, known in ids.items() if name != "train"}
+    trained, unseen_ids = set(ids["train"]), {name: set(texts) for name, texts in ids.items() if name != "train"}
     first: dict[str, RequestedRecord] = {}
     duplicate: list[str] = []
     for record in request.records:
@@ -264,8 +264,8 @@ def match_records(
     written = zip(first, pseudonyms.of(first), strict=True) if earlier else ()
     already = {id for id, name in written if name in earlier}
     rest = [id for id in first if id not in trained and id not in already]
-    unseen = {name: tuple(id for id in rest if id in known) for name, known in elsewhere.items()}
-    unknown = tuple(id for id in rest if not any(id in known for known in elsewhere.values()))
+    unseen = {name: tuple(id for id in rest if id in texts) for name, texts in unseen_ids.items()}
+    unknown = tuple(id for id in rest if not any(id in texts for texts in unseen_ids.values()))
     left_out = already.union(unknown)
     return MatchedRecords(
         records=tuple(record for id, record in first.items() if id in trained and id not in already),
@@ -320,10 +320,11 @@ def _overlap_remarks(plan: Plan) -> tuple[str, ...]:
     if not len(plan.new) or plan.options.check_content:  # then all of them were compared before
         return ()
     sets = {part: examples for part, examples in plan.sets().items() if part != "test"}
-    known: Mapping[str, list[str]] = plan.opened.ids if plan.opened.project.ids is not None else {}
-    rows = {part: (known[of], rows) for part, (of, rows) in plan.parts.items() if part in sets and of in known}
-    ids = {part: [names[int(row)] for row in rows] for part, (names, rows) in rows.items()}
-    hint = "give the project ids, and unseen_ids for these sets, which tell them apart."
+    ids: dict[str, list[str]] = {}
+    for part, (of, rows) in plan.parts.items():
+        if part in sets and of in plan.opened.ids and plan.opened.project.ids is not None:
+            ids[part] = [plan.opened.ids[of][int(row)] for row in rows]
+    hint = "give the project ids, and unseen_ids for these sets, which distinguish them."
     return tuple(check_overlap(sets, sets, ids, way_out=hint))
 
 

@@ -139,7 +139,7 @@ class OpenedProject:
     ids: Mapping[str, list[str]]
     device: torch.device
     prepared: Prepared | None = None
-    """The project's table as it was given."""
+    """The table that the project names, before any request."""
 
     @property
     def unseen(self) -> list[str]:
@@ -224,8 +224,8 @@ def open_project(project: Project, *, check_content: bool = False) -> OpenedProj
     check_overlap(sources, sets, compared, check_content)
     for name, examples in sets.items():
         try:
-            assert examples.digest
-        except TypeError as fault:  # found now, not after the work: the receipt holds a digest of every set
+            _ = examples.digest  # raises now, not after the work: the receipt holds a digest of every set
+        except TypeError as fault:
             raise DataError(
                 f"no digest of the {name} set can be computed, and the receipt needs one: {fault}. Give inputs of a "
                 f"type that numpy has too: float32, float16, whole numbers."
@@ -262,7 +262,7 @@ def _check_settings(project: Project) -> None:
             "the project has unseen_ids without ids, so positions of training records and ids of unseen ones could be "
             "confused. Give ids, or omit unseen_ids."
         )
-    assert project.recipe is None or project.recipe.epochs >= 0  # raises where `retrain` is no recipe
+    _ = project.recipe  # raises where `retrain` is no recipe
     if not 0 <= project.out_models <= MAX_OUT_MODELS or not 0 < project.out_share <= 1:
         problems.append(
             f"the project has out_models={project.out_models} and out_share={project.out_share}; give 0 to "

@@ -83,12 +83,17 @@ def _no_numbers(plan: Plan, line: LedgerLine, receipt: Receipt) -> Check:
 
 
 def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Receipt) -> Iterator[Check]:
-    """Compare every number and the verdict with those of a new assessment of the attempt that counted."""
+    """Assess the model of the attempt that counted again, and compare every number and the verdict."""
     audit, project = receipt["audit"], plan.opened.project
     *earlier, line = lines
     last = next((line for line in reversed(earlier) if line.accepted), None)
     before, after = model_after(project, folder, last), model_after(project, folder, line)
-    missing = _missing_model(plan, line, before, audit["drops"])
+    totals = {name: value for name, value in audit["drops"].items() if name.endswith("_total")}
+    missing = ""  # the digest of a model that the audit compared with and that the project no longer has
+    if state_digest(before.state_dict()) != line.before:
+        missing = line.before
+    elif totals and plan.opened.weights != line.base:
+        missing = line.base
     if missing:
         yield Check(
             "audit", None, f"cannot be repeated: it needs the model {missing[:12]}, the project has another one"
@@ -97,20 +102,41 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
     settings = audit["scopes"]["all"]["after"]["settings"]
     options = replace(plan.options, bootstrap=int(settings["bootstrap"]), seed=int(settings["seed"]))
     plan = replace(plan, options=options, rule=read_rule(receipt["acceptance"]["rule"]))
-    totals = {name: value for name, value in audit["drops"].items() if name.endswith("_total")}
     # copies decide how a model that was retrained from scratch is judged
     counted: Mapping[str, Any] = receipt["data"].get("copies_retained") or {ALL: 0, NEW: 0}
     copies = {scope: int(counted[scope]) for scope in (ALL, NEW)}
     assessor = make_assessor(plan, before, copies, totals)
     try:
-        stated = receipt["method"]["attempts"][-1]
-        cost, from_scratch = Cost(steps=int(stated["cost"]["steps"])), stated["from_scratch"] is True
-        outcome = Outcome(after, str(stated["method"]), {}, cost, [], None, {}, from_scratch=from_scratch)
-        unseen = _unseen(audit["unseen_sets"], assessor.before)
-        attempt = assessor.assess("", outcome, unseen, _out_models(assessor, folder, line), before)
+        attempt = _repeat_attempt(assessor, folder, line, receipt, before, after)
     except (RegunError, safetensors.SafetensorError) as fault:
         yield Check("acceptance", False, f"cannot be repeated: {fault}")
         return
+    yield from _compare_audits(audit, assessor, attempt)
+    yield _verdict(receipt, attempt)
+
+
+def _repeat_attempt(
+    assessor: Assessor, folder: Folder, line: LedgerLine, receipt: Receipt, before: nn.Module, after: nn.Module
+) -> Attempt:
+    """Assess the model `after` by the unseen sets that the receipt names and by the out-of-sample models of then."""
+    stated = receipt["method"]["attempts"][-1]
+    cost, from_scratch = Cost(steps=int(stated["cost"]["steps"])), stated["from_scratch"] is True
+    outcome = Outcome(after, str(stated["method"]), {}, cost, [], None, {}, from_scratch=from_scratch)
+    names: Sequence[str] = receipt["audit"]["unseen_sets"]
+    unseen = [name for name in UNSEEN if name in assessor.before]
+    # all sets must have been used, but for the held-out one, which a method may learn from
+    if not names or not {*unseen} >= {*names} >= {*unseen} - {"heldout"}:
+        raise RegunError(f"the receipt judges by {', '.join(names) or 'no unseen set'}; there are {', '.join(unseen)}.")
+    out_models = OutModels()
+    if assessor.retrained:
+        out_models = OutModels(RETRAINED, tuple(assessor.retrained), why="")
+    elif OUT_MODELS in line.files:
+        out_models = from_bytes(folder.read(line, OUT_MODELS), assessor.plan)
+    return assessor.assess("", outcome, [name for name in unseen if name in names], out_models, before)
+
+
+def _compare_audits(audit: Mapping[str, Any], assessor: Assessor, attempt: Attempt) -> Iterator[Check]:
+    """Compare the audits of a receipt, before and after, with the repeated ones: numbers, accuracy lost, influence."""
     scopes = audit["scopes"]
     if set(scopes) != set(assessor.scopes):
         yield Check("audit", False, f"the receipt has the scopes {', '.join(scopes)}, not {', '.join(assessor.scopes)}")
@@ -125,32 +151,6 @@ def _audit(plan: Plan, folder: Folder, lines: Sequence[LedgerLine], receipt: Rec
                 for measured in (Influence.from_json(audit["influence"][scope]), influence)
             )
             yield _compare(f"influence left, {scope}", *shares)
-    yield _verdict(receipt, attempt)
-
-
-def _missing_model(plan: Plan, line: LedgerLine, before: nn.Module, drops: Mapping[str, Any]) -> str:
-    """Return the digest of a model that the audit compared with and that the project no longer has; else empty."""
-    if state_digest(before.state_dict()) != line.before:
-        return line.before
-    had_first = any(name.endswith("_total") for name in drops)
-    return line.base if had_first and plan.opened.weights != line.base else ""
-
-
-def _out_models(assessor: Assessor, folder: Folder, line: LedgerLine) -> OutModels:
-    """Return the out-of-sample models of then: the project's retrained ones, or the stored predictions."""
-    if assessor.retrained:
-        return OutModels(RETRAINED, tuple(assessor.retrained), why="")
-    if OUT_MODELS not in line.files:
-        return OutModels()
-    return from_bytes(folder.read(line, OUT_MODELS), assessor.plan)
-
-
-def _unseen(names: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
-    """Return the unseen sets that a model was judged by: all, but for the held-out one where a method uses it."""
-    unseen = [name for name in UNSEEN if name in sets]
-    if not names or not {*unseen} >= {*names} >= {*unseen} - {"heldout"}:
-        raise RegunError(f"the receipt judges by {', '.join(names) or 'no unseen set'}; there are {', '.join(unseen)}.")
-    return [name for name in unseen if name in names]
 
 
 def _verdict(receipt: Receipt, attempt: Attempt) -> Check:

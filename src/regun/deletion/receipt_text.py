@@ -5,7 +5,7 @@ from typing import Any
 
 from regun.auditing import describe
 from regun.deletion.ledger import STATUSES
-from regun.render.numbers import fixed, interval, shortened
+from regun.render.numbers import fixed, interval, shortened, with_interval
 from regun.render.template import render
 
 PACKAGE = "regun.deletion"
@@ -79,9 +79,8 @@ def _numbers(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
         row = [describe(name).label, _cell(before["numbers"].get(name, [None])[0]), _cell(value), interval(low, high)]
         if "new" in scopes:
             about_forgetting = name == "forget_acc" or not (name.endswith("_acc") or name.startswith("retain_"))
-            row.append(
-                _with_interval(*scopes["new"]["after"]["numbers"].get(name, [None] * 3)) if about_forgetting else ""
-            )
+            alone = scopes["new"]["after"]["numbers"].get(name)
+            row.append(with_interval(*alone) if about_forgetting and alone is not None else "")
         if after["retrain"]:
             row += [_cell(after["retrain"].get(name)), _cell(after["gaps"].get(name, {}).get("floor_mean"))]
         rows.append(row)
@@ -92,8 +91,3 @@ def _numbers(scopes: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _cell(value: float | None) -> str:
     return "" if value is None else fixed(value, 1)
-
-
-def _with_interval(value: float | None, low: float | None, high: float | None) -> str:
-    ends = interval(low, high)
-    return f"{_cell(value)} ({ends})" if value is not None and ends else _cell(value)

@@ -3,7 +3,7 @@
 import calendar
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -89,9 +89,11 @@ def read_request_file(path: Path) -> DeletionRequest:
 
 
 def _read_csv(text: str) -> DeletionRequest:
+    """Read one record per row; a column that the file lacks, or a row that ends early, reads as empty."""
     first = text.split("\n", 1)[0]
     delimiter = ";" if ";" in first and "," not in first else ","
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    records: list[RequestedRecord] = []
     try:
         head = [name.strip().lower() for name in next(rows, list[str]())]
         if head.count("id") != 1 or len({*head}) < len(head):
@@ -99,22 +101,16 @@ def _read_csv(text: str) -> DeletionRequest:
                 f"the first line of a CSV file names its columns, each once, one of them id (others: "
                 f"{', '.join(COLUMNS[1:])}); got {', '.join(head)[:80] or 'nothing'}."
             )
-        records = tuple(_csv_records(rows, head))
+        for row in rows:
+            where = f"line {rows.line_num}"
+            if any(cell.strip() for cell in row[len(head) :]):
+                raise DataError(f"{where} has more cells than the header; quote texts that hold commas.")
+            cells = {name: cell.strip() for name, cell in zip(head, row, strict=False)}
+            if any(row):
+                records.append(_record(where, *(cells.get(name, "") for name in COLUMNS)))
     except csv.Error as fault:
         raise DataError(f"line {rows.line_num} is not CSV: {fault}. Is a quotation mark not closed?") from None
-    return DeletionRequest(records, tuple(name for name in head if name not in COLUMNS))
-
-
-def _csv_records(rows: Any, head: Sequence[str]) -> Iterator[RequestedRecord]:
-    """Yield one record per row; a column that the file lacks, or a row that ends early, reads as empty."""
-    places = [head.index(name) if name in head else len(head) for name in COLUMNS]
-    for row in rows:
-        if not any(row):
-            continue
-        if any(cell.strip() for cell in row[len(head) :]):
-            raise DataError(f"line {rows.line_num} has more cells than the header; quote texts that hold commas.")
-        cells = [*row[: len(head)], *[""] * (len(head) + 1 - len(row)), ""]
-        yield _record(f"line {rows.line_num}", *(cells[place].strip() for place in places))
+    return DeletionRequest(tuple(records), tuple(name for name in head if name not in COLUMNS))
 
 
 def _read_json(value: Any, path: str) -> DeletionRequest:

@@ -13,13 +13,13 @@ model's value; `NAME<=floor` asks that the number's distance to it be within the
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from regun.auditing import Estimate, Gap, describe
 from regun.auditing.influence import Influence
 from regun.auditing.text import part_name
-from regun.auditing.verdict import OF_INFLUENCE, Decision, Verdict, decide
+from regun.auditing.verdict import OF_INFLUENCE, Verdict
 from regun.errors import SettingsError, unknown
 from regun.render.numbers import fixed, interval
 
@@ -128,7 +128,10 @@ class Condition:
             return self._within_floor(facts)
         if self.name not in facts.numbers:
             raise SettingsError([unknown("number in the acceptance rule", self.name, [FORGOTTEN, *facts.numbers])])
-        number, bound = facts.numbers[self.name], self._value(facts)
+        if self.bound == "retrain" and self.name not in facts.retrain:
+            raise SettingsError([f"{self.text} needs a retrained model's {self.name}; give retrained models."])
+        number = facts.numbers[self.name]
+        bound = self.bound if isinstance(self.bound, float) else facts.retrain[self.name]
         if self.sign != "~":
             points = f"{fixed(abs(number.value))} points {'gained' if number.value < 0 else 'lost'}"
             return _COMPARE[self.sign](number.value, bound), points if "_drop" in self.name else fixed(number.value)
@@ -138,13 +141,6 @@ class Condition:
         verb = "contains" if inside else "does not contain"
         ends = interval(number.low, number.high, 2)
         return inside, f"{fixed(number.value)}, interval {ends} {verb} {_exact(round(bound, 4))}"
-
-    def _value(self, facts: Facts) -> float:
-        if isinstance(self.bound, float):
-            return self.bound
-        if self.name not in facts.retrain:
-            raise SettingsError([f"{self.text} needs a retrained model's {self.name}; give retrained models."])
-        return facts.retrain[self.name]
 
     def _within_floor(self, facts: Facts) -> tuple[bool, str]:
         gap = facts.gaps.get(self.name)
@@ -192,11 +188,6 @@ class Rule:
         return tuple(findings) if any(f.scope != UTILITY for f in findings) else (NO_EVIDENCE, *findings)
 
 
-def verdict(findings: Iterable[Finding]) -> Decision:
-    """Return the decision on all conditions together."""
-    return decide(finding.result for finding in findings)
-
-
 def read_rule(text: str) -> Rule:
     """Parse a rule; all mistakes are reported at once.
 
@@ -207,29 +198,28 @@ def read_rule(text: str) -> Rule:
     if not parts:
         raise SettingsError(["the acceptance rule is empty; give conditions such as forgotten, val_drop<2."])
     problems: list[str] = []
-    conditions = [_condition(part, problems) for part in parts]
+    conditions: list[Condition | Forgotten] = []
+    for part in parts:
+        if part.strip() == FORGOTTEN:
+            conditions.append(Forgotten())
+            continue
+        match, where = _CONDITION.fullmatch(part), f"the acceptance rule has {part.strip()!r}"
+        if match is None:
+            problems.append(
+                f"{where}; a condition is forgotten, NAME~50, NAME<1, NAME<=1, NAME>1 or NAME>=1 (retrain or floor may "
+                f"stand for the number)."
+            )
+            continue
+        name, sign, bound = match.groups()
+        word = bound if bound[0].isalpha() else None
+        if word is not None and word != "retrain" and (word, sign) != ("floor", "<="):
+            problems.append(f"{where}; words are NAME~retrain and NAME<=floor.")
+        if word is None and not math.isfinite(float(bound)):
+            problems.append(f"{where}; its bound is too large for a number.")
+        conditions.append(Condition(name, sign, word or float(bound)))
     if problems:
         raise SettingsError(problems)
-    return Rule(tuple(c for c in conditions if c is not None))
-
-
-def _condition(part: str, problems: list[str]) -> Condition | Forgotten | None:
-    if part.strip() == FORGOTTEN:
-        return Forgotten()
-    match, where = _CONDITION.fullmatch(part), f"the acceptance rule has {part.strip()!r}"
-    if match is None:
-        problems.append(
-            f"{where}; a condition is forgotten, NAME~50, NAME<1, NAME<=1, NAME>1 or NAME>=1 (retrain or floor may "
-            f"stand for the number)."
-        )
-        return None
-    name, sign, bound = match.groups()
-    word = bound if bound[0].isalpha() else None
-    if word is not None and word != "retrain" and (word, sign) != ("floor", "<="):
-        problems.append(f"{where}; words are NAME~retrain and NAME<=floor.")
-    if word is None and not math.isfinite(float(bound)):
-        problems.append(f"{where}; its bound is too large for a number.")
-    return Condition(name, sign, word or float(bound))
+    return Rule(tuple(conditions))
 
 
 def _exact(bound: float | str) -> str:

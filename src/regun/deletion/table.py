@@ -69,19 +69,17 @@ class CurrentTable:
 
     def without(self, forgotten: Mapping[str, Indices]) -> Prepared:
         """Return the table without the forgotten records of each set; itself if it has none of them."""
-        erased: list[Indices] = []
+        table, erased = self.prepared, list[Indices]()
         for name, rows in forgotten.items():
-            if name not in self.prepared.about["keyed_by"] or not len(rows):
+            if name not in table.about["keyed_by"] or not len(rows):
                 continue
-            places = self.prepared.find(*self._records(name, rows), name)
+            places = table.find(*self._records(name, rows), name)
             for row, count in zip(*np.unique(places[places >= 0], return_counts=True), strict=True):
-                same = self._copies(int(row)) if count > 1 else np.array([row])  # equal content shares a key
+                same = np.array([row])
+                if count > 1:  # records of equal content share a key
+                    same = np.flatnonzero((table.sets == table.sets[row]) & (table.keys == table.keys[row]).all(axis=1))
                 erased.append(same[:count])
-        return self.prepared.without(np.concatenate(erased)) if erased else self.prepared
-
-    def _copies(self, row: int) -> Indices:
-        table = self.prepared
-        return np.flatnonzero((table.sets == table.sets[row]) & (table.keys == table.keys[row]).all(axis=1))
+        return table.without(np.concatenate(erased)) if erased else table
 
     def _records(self, name: str, rows: Indices) -> tuple[Selected, list[str] | None]:
         """Return the records and their ids, where the project has ids."""

@@ -5,6 +5,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+LONGEST_SETTING = 240
+"""Characters of a setting's value that are shown."""
+
 
 def fixed(value: float, digits: int = 2) -> str:
     """The value with so many digits, thousands apart, never a minus zero; what it is if it is not finite.
@@ -25,6 +28,16 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     ('57.7 to 82.0', '')
     """
     return "" if low is None or high is None else f"{fixed(low, digits)} to {fixed(high, digits)}"
+
+
+def with_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:
+    """A value with its interval, where it has one.
+
+    >>> with_interval(53.21, 45.0, 61.34), with_interval(53.21, None, None)
+    ('53.2 (45.0 to 61.3)', '53.2')
+    """
+    ends = interval(low, high, digits)
+    return f"{fixed(value, digits)} ({ends})" if ends else fixed(value, digits)
 
 
 def brackets(low: float | None, high: float | None) -> str:
@@ -83,14 +96,20 @@ def shortened(value: object, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def pairs(values: Mapping[str, Any], longest: int = 240) -> tuple[tuple[str, str], ...]:
+def pairs(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Names and values of settings as texts of bounded length.
 
     >>> pairs({"lr": 0.1, "layers": ["a", "b"]})
     (('lr', '0.1'), ('layers', '["a", "b"]'))
     """
-    plain = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
-    return tuple((str(key), shortened(text, longest)) for key, text in plain.items())
+    texts: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if value is None or isinstance(value, str | int | float):
+            text = str(value)
+        else:
+            text = json.dumps(value, default=str, ensure_ascii=False)
+        texts.append((str(key), shortened(text, LONGEST_SETTING)))
+    return tuple(texts)
 
 
 def settings_text(values: Mapping[str, Any]) -> str:
@@ -100,9 +119,3 @@ def settings_text(values: Mapping[str, Any]) -> str:
     'lr=0.1 w=0.5'
     """
     return " ".join(f"{name}={text}" for name, text in pairs(values))
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, int | float) or value is None:
-        return str(value)
-    return json.dumps(value, default=str, ensure_ascii=False)

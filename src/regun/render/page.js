@@ -1,7 +1,7 @@
 (() => {
   "use strict";
   const tip = document.getElementById("tip");
-  const said = document.getElementById("said");
+  const announcement = document.getElementById("announcement");
   let owner = null;
   let timer = 0;
 
@@ -72,7 +72,7 @@
     body.append(...rows.map(([row]) => row));
     for (const other of head.parentNode.children) other.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    said.textContent = `Sorted by ${button.textContent}, ${up ? "smallest" : "largest"} first.`;
+    announcement.textContent = `Sorted by ${button.textContent}, ${up ? "smallest" : "largest"} first.`;
   };
   for (const button of document.querySelectorAll("table.sortable thead button")) {
     button.addEventListener("click", () => sort(button));

@@ -12,6 +12,7 @@ from regun.render.figure_style import colour_names, look
 
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _HREF = "{http://www.w3.org/1999/xlink}href"
+_COORDINATES = {"d", "x", "y", "transform", "points", "width", "height"}
 _DROPPED = {"metadata", "style"}
 _DEFAULTS = {"font-family", "font", "stroke-linejoin", "stroke-miterlimit"}
 
@@ -29,8 +30,11 @@ class Gallery:
     def embed(self, figure: Figure, label: str) -> Markup:
         """The figure as an `svg` element that scales with its column and says `label` to those who cannot see it."""
         self.figures += 1
-        root = _drawn(figure)
-        _rename(root, f"f{self.figures}-")
+        out = io.StringIO()
+        with look():
+            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        root = ElementTree.fromstring(out.getvalue())
+        _make_ids_unique(root, f"f{self.figures}-")
         body = "".join(self._element(child) for child in root)
         name = escape(label)
         opening = f'<svg class="chart" viewBox="{root.get("viewBox")}" role="img" aria-label="{name}">'
@@ -57,19 +61,19 @@ class Gallery:
         style = attributes.pop("style", "")
         if rule := _rule(style):
             attributes["class"] = self.style(rule)
-        written = "".join(f' {_plain(key)}="{escape(_short(key, value))}"' for key, value in attributes.items())
+        written = ""
+        for key, value in attributes.items():
+            plain = "href" if key == _HREF else key.rpartition("}")[2]
+            if key in _COORDINATES:  # to a hundredth of a pixel
+                value = " ".join(
+                    _NUMBER.sub(lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), value).split()
+                )
+            written += f' {plain}="{escape(value)}"'
         text = escape(element.text or "") if name in ("text", "tspan") else ""
         return f"<{name}{written}>{text}{inner}</{name}>" if text or inner else f"<{name}{written}/>"
 
 
-def _drawn(figure: Figure) -> ElementTree.Element:
-    out = io.StringIO()
-    with look():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return ElementTree.fromstring(out.getvalue())
-
-
-def _rename(root: ElementTree.Element, prefix: str) -> None:
+def _make_ids_unique(root: ElementTree.Element, prefix: str) -> None:
     """Keep only ids that something refers to, and make those unique on the page."""
     used: set[str] = set()
     for element in root.iter():
@@ -92,25 +96,9 @@ def _rule(style: str) -> str:
     rules: list[str] = []
     for part in style.split(";"):
         key, _, value = (piece.strip() for piece in part.partition(":"))
-        if key == "font":
-            rules.append(_size(value))
+        if key == "font":  # a shorthand such as `10px 'DejaVu Sans', sans-serif`
+            size = re.search(r"[\d.]+px", value)
+            rules.append(f"font-size:{size.group()}" if size else "")
         elif value and key not in _DEFAULTS:
             rules.append(f"{key}:{f'var(--{names[value]})' if value in names else value}")
     return ";".join(rules)
-
-
-def _size(font: str) -> str:
-    """The size in a `font` shorthand such as `10px 'DejaVu Sans', sans-serif`."""
-    size = re.search(r"[\d.]+px", font)
-    return f"font-size:{size.group()}" if size else ""
-
-
-def _plain(key: str) -> str:
-    return "href" if key == _HREF else key.rpartition("}")[2]
-
-
-def _short(key: str, value: str) -> str:
-    """Coordinates to a hundredth of a pixel."""
-    if key not in ("d", "x", "y", "transform", "points", "width", "height"):
-        return value
-    return " ".join(_NUMBER.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), value).split())

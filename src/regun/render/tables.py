@@ -23,7 +23,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     c
     """
     cells = [[plain(cell) for cell in row] for row in (head, *rows)]
-    columns = [_lined_up(column) for column in zip(*cells, strict=True)]
+    columns: list[list[str]] = []
+    for column in zip(*cells, strict=True):
+        room, below = max(map(width, column)), [cell for cell in column[1:] if cell]
+        numeric = bool(below) and all(map(is_number, below))
+        columns.append([padded(cell, room, right=numeric) for cell in column])
     lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
     return "\n".join([lines[0], "-" * min(120, max(map(width, lines))), *lines[1:]])
 
@@ -90,13 +94,6 @@ def padded(text: str, room: int, *, right: bool = False) -> str:
     """The text in that many columns of a terminal, at their left or right end."""
     gap = " " * (room - width(text))
     return gap + text if right else text + gap
-
-
-def _lined_up(column: Sequence[str]) -> list[str]:
-    """A column's cells, the head first, at equal width: to the right if what is below the head are numbers."""
-    room, below = max(map(width, column)), [cell for cell in column[1:] if cell]
-    right = bool(below) and all(map(is_number, below))
-    return [padded(cell, room, right=right) for cell in column]
 
 
 def is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Templates filled in with numbers: texts, and pages that escape all text, load nothing and run only their own script.
 
-A package keeps its templates in `templates/` beside its modules; `base.html`, its style sheet and its script are here.
+A package has its templates in its folder `templates/`; `base.html`, its style sheet and its script are here.
 """
 
 import base64
