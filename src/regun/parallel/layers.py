@@ -21,15 +21,14 @@ def whole_batch_layers(model: nn.Module, processes: Processes, examples: int) ->
     BatchNorm normalizes by the statistics of the whole batch, and random numbers are drawn for the whole batch. Models
     that draw none, as their first pass shows, are spared the second: it looks at every operation.
     """
-    draws = _DRAWS.setdefault(model, {})
+    draws, training = _DRAWS.setdefault(model, {}), model.training
     before = torch.get_rng_state()
-    random = RandomNumbers(processes, examples) if draws.get(model.training, True) else nullcontext()
+    random = RandomNumbers(processes, examples) if draws.get(training, True) else nullcontext()
     with BatchNorms(processes), random:
         yield
-    drawn = not torch.equal(before, torch.get_rng_state())
-    # what an accelerator draws does not show in this generator
-    elsewhere = any(p.device.type != "cpu" for p in model.parameters())
-    draws[model.training] = draws.get(model.training, False) or drawn or elsewhere
+    if training not in draws:  # what an accelerator draws does not show in this generator
+        draws[training] = any(p.device.type != "cpu" for p in model.parameters())
+    draws[training] |= not torch.equal(before, torch.get_rng_state())
 
 
 _DRAWS: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
