@@ -6,11 +6,9 @@ socket, and a network with BatchNorm makes dozens of exchanges per step.
 
 import mmap
 import os
-import select
 import shutil
 import socket
 import tempfile
-import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -22,8 +20,6 @@ SHORT = 2**15
 """Bytes of a message that sockets hold for sure, so that nobody waits while sending."""
 ROOM = (2**24, 2**22, 2**20)
 """Bytes of a process in shared memory, the first that the machine has: fewer and longer exchanges wait less."""
-SPIN = 1e-4
-"""Seconds to ask for a message before sleeping: waking up takes longer than most of them are late."""
 SECONDS = 1800
 """How long to wait for another process, as gloo does."""
 
@@ -182,11 +178,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _receive(peer: socket.socket, into: memoryview) -> None:
-    done, poll = 0, select.poll()
-    poll.register(peer, select.POLLIN)
-    until = time.perf_counter() + SPIN
-    while not poll.poll(0) and time.perf_counter() < until:
-        pass
+    done = 0
     while done < len(into):
         count = peer.recv_into(into[done:])
         if not count:
