@@ -1,5 +1,6 @@
 """What processes compute in tests: runs of every method, and single forward passes."""
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -243,11 +244,17 @@ def exchanges() -> dict[str, Tensor]:
     processes = current()
     assert processes is not None
     results = {"fast": torch.tensor(processes.local is not None)}
-    numbers = torch.arange(700_000, dtype=torch.float32)  # three parts of shared memory
+    numbers = torch.arange(700_000, dtype=torch.float32)
     image = torch.arange(24.0).view(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
-    for name, way in (("fast", processes), ("gloo", replace(processes, local=None))):
+    narrow = copy.copy(processes.local)
+    if narrow is not None:
+        narrow.areas = narrow.areas[:, : 2**20]  # where the long tensor does not fit
+    ways = {"fast": processes, "narrow": replace(processes, local=narrow), "gloo": replace(processes, local=None)}
+    for name, way in ways.items():
         for turn in range(3):
             results[f"{name}/long/{turn}"] = way.sum([numbers * (way.rank + 1)])[0]
+        three = way.sum([part * (way.rank + 1) for part in torch.split(numbers, [600_000, 60_000, 40_000])])
+        results[f"{name}/parts"] = torch.cat(three)
         parts = [numbers[:5] * (way.rank + 1), numbers[:3].long() * (way.rank + 1), image.clone() * (way.rank + 1)]
         short = way.sum(parts, [(1,), (1,), image.stride()])
         results |= {f"{name}/short/{n}": tensor for n, tensor in enumerate(short)}

@@ -72,8 +72,9 @@ def test_sums_and_stacks_over_processes(two: list[dict[str, Tensor]]) -> None:
     numbers = torch.arange(700_000, dtype=torch.float32)
     for each in (part(results, "exchanges") for results in two):
         assert bool(each["fast"]) == hasattr(socket, "AF_UNIX")
-        for way in ("fast", "gloo"):
+        for way in ("fast", "narrow", "gloo"):
             assert all(torch.equal(each[f"{way}/long/{turn}"], 3 * numbers) for turn in range(3))
+            assert torch.equal(each[f"{way}/parts"], 3 * numbers)
             assert torch.equal(each[f"{way}/short/0"], 3 * numbers[:5])
             assert torch.equal(each[f"{way}/short/1"], 3 * numbers[:3].long())
             assert torch.equal(each[f"{way}/short/2"], 3 * torch.arange(24.0).view(1, 2, 3, 4))

@@ -21,15 +21,14 @@ def whole_batch_layers(model: nn.Module, processes: Processes, examples: int) ->
     BatchNorm normalizes by the statistics of the whole batch, and random numbers are drawn for the whole batch. Models
     that draw none, as their first pass shows, are spared the second: it looks at every operation.
     """
-    draws = _DRAWS.setdefault(model, {})
+    draws, training = _DRAWS.setdefault(model, {}), model.training
     before = torch.get_rng_state()
-    random = RandomNumbers(processes, examples) if draws.get(model.training, True) else nullcontext()
+    random = RandomNumbers(processes, examples) if draws.get(training, True) else nullcontext()
     with BatchNorms(processes), random:
         yield
-    drawn = not torch.equal(before, torch.get_rng_state())
-    # what an accelerator draws does not show in this generator
-    elsewhere = any(p.device.type != "cpu" for p in model.parameters())
-    draws[model.training] = draws.get(model.training, False) or drawn or elsewhere
+    if training not in draws:  # what an accelerator draws does not show in this generator
+        draws[training] = any(p.device.type != "cpu" for p in model.parameters())
+    draws[training] |= not torch.equal(before, torch.get_rng_state())
 
 
 _DRAWS: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
@@ -61,8 +60,8 @@ class BatchNorms(TorchFunctionMode):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
-        if not training:
-            return functional.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        if not training or self.processes.world_size == 1:
+            return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return batch_norm(input, running_mean, running_var, weight, bias, momentum, eps, self.processes)
 
 
@@ -133,11 +132,8 @@ def batch_norm(
     processes: Processes,
 ) -> Tensor:
     """Return x normalized by the mean and variance over the rows of all processes; update the running statistics."""
-    out, mean, var, count = cast(
-        "tuple[Tensor, Tensor, Tensor, Tensor]", _BatchNorm.apply(x, weight, bias, eps, processes)
-    )
+    out, mean, unbiased = cast("tuple[Tensor, Tensor, Tensor]", _BatchNorm.apply(x, weight, bias, eps, processes))
     if running_mean is not None and running_var is not None:
-        unbiased = var * (count / (count - 1).clamp(min=1)).to(var.dtype)
         # `data`: as in torch's own kernel, the change does not count against passes that are not differentiated yet
         running_mean.data.lerp_(mean.to(running_mean.dtype), momentum)
         running_var.data.lerp_(unbiased.to(running_var.dtype), momentum)
@@ -150,13 +146,13 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, processes: Processes
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        mean, var, count = _statistics(x, processes)
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean, var, unbiased, count = _statistics(x, processes)
         ctx.eps, ctx.processes = eps, processes
         ctx.save_for_backward(x, weight, bias, mean, var, count)
-        ctx.mark_non_differentiable(mean, var, count)
+        ctx.mark_non_differentiable(mean, unbiased)
         ctx.set_materialize_grads(False)
-        return functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps), mean, var, count
+        return functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps), mean, unbiased
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -173,27 +169,33 @@ class _BatchNorm(torch.autograd.Function):
             dy, x, torch.ones_like(mean, dtype=x.dtype) if weight is None else weight, mean, var, None, None, False,
             ctx.eps, [False, True, True],
         )  # fmt: skip
-        by_weight, by_bias = ctx.processes.sum([torch.stack([dweight, dbias]).to(mean.dtype)])[0] / count.to(mean.dtype)
-        factor = (var + ctx.eps).rsqrt()
+        by_weight, by_bias = ctx.processes.stack(torch.stack([dweight, dbias])).sum(0, dtype=mean.dtype).div_(count)
+        factor = (var + ctx.eps).rsqrt_()
         scale = factor if weight is None else factor * weight
-        slope = scale * factor * by_weight
-        offset = slope * mean - scale * by_bias
+        slope = (factor * by_weight).mul_(scale)
+        offset = (slope * mean).addcmul_(scale, by_bias, value=-1)
         dx = torch.addcmul(_channels(offset, x), dy, _channels(scale, x)).addcmul_(x, _channels(slope, x), value=-1)
         return dx, None if weight is None else dweight, None if bias is None else dbias, None, None
 
 
-def _statistics(x: Tensor, processes: Processes) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean, biased variance and number of values per channel over all processes, from those of each."""
+def _statistics(x: Tensor, processes: Processes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return mean, biased and unbiased variance per channel and number of values over all, from those of each process.
+
+    Every layer waits for this, so it is written in few operations: small ones cost as much as their call.
+    """
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     mean, var = torch.batch_norm_update_stats(x, None, None, 0.0)
     channels = len(mean)
     each = processes.stack(torch.cat([mean, var, mean.new_full((1,), x.numel() // channels)])).double()
-    means, variances, counts = each[:, :channels], each[:, channels:-1], each[:, -1:]
+    means, variances, counts = torch.split(each, [channels, channels, 1], 1)
     count = counts.sum()
-    share = counts / count
-    whole = (share * means).sum(0)
-    spread = (share * torch.addcmul(variances, means - whole, means - whole)).sum(0)
-    return whole.to(mean.dtype), spread.to(mean.dtype), count
+    shares = (counts / count).t()
+    whole = shares @ means
+    apart = means - whole
+    spread = shares @ variances.addcmul_(apart, apart)
+    unbiased = torch.addcdiv(spread, spread, count - 1)
+    found = torch.cat([whole, spread, unbiased]).to(mean.dtype)
+    return found[0], found[1], found[2], count.to(mean.dtype)
 
 
 class _SumOfAll(torch.autograd.Function):

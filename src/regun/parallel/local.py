@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import torch
@@ -18,8 +18,8 @@ from torch import Tensor
 
 SHORT = 2**15
 """Bytes of a message that sockets hold for sure, so that nobody waits while sending."""
-CHUNK = 2**20
-"""Bytes of a process in shared memory at a time: they stay in the cache."""
+ROOM = (2**24, 2**22, 2**20)
+"""Bytes of a process in shared memory, the first that the machine has: fewer and longer exchanges wait less."""
 SECONDS = 1800
 """How long to wait for another process, as gloo does."""
 
@@ -29,9 +29,10 @@ class LocalExchange:
 
     def __init__(self, rank: int, peers: dict[int, socket.socket], memory: mmap.mmap) -> None:
         self.rank, self.peers, self.world_size = rank, peers, len(peers) + 1
-        # two areas in turn: who writes into one has heard that all others are done with it
-        self.areas = torch.frombuffer(memory, dtype=torch.uint8).view(2, self.world_size, CHUNK)
-        self.turn = 0
+        self.areas = torch.frombuffer(memory, dtype=torch.uint8).view(self.world_size, -1)
+        self.in_use = False
+        """True if another process may not have read the areas yet; its next message says that it has."""
+        self.signal = torch.zeros(1, dtype=torch.uint8)
         weakref.finalize(self, _close, list(peers.values()))
 
     def stack(self, tensor: Tensor) -> Tensor:
@@ -39,27 +40,45 @@ class LocalExchange:
         own = tensor.contiguous()
         received = own.new_empty((self.world_size, *own.shape))
         received[self.rank] = own
+        sent = _bytes_of(own)
         for peer in self.peers.values():
-            peer.sendall(_bytes_of(own))
+            peer.sendall(sent)
         for rank, peer in self.peers.items():
             _receive(peer, _bytes_of(received[rank]))
+        self.in_use = False
         return received
 
-    def sum_(self, flat: Tensor) -> None:
-        """Replace a one-dimensional tensor by its sum over all processes, added in the order of ranks by each."""
-        if flat.nbytes <= SHORT:
-            torch.sum(self.stack(flat), 0, dtype=flat.dtype, out=flat)
-            return
-        size = CHUNK // flat.itemsize
-        for start in range(0, len(flat), size):
-            part = flat[start : start + size]
-            areas = self.areas[self.turn, :, : part.nbytes].view(flat.dtype).unbind(0)
-            areas[self.rank].copy_(part)
-            self.stack(torch.zeros(1, dtype=torch.uint8))  # all have written
-            part.copy_(areas[0])
-            for area in areas[1:]:  # which is faster than a sum over the first axis
-                part.add_(area)
-            self.turn = 1 - self.turn
+    def sum(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return one-dimensional tensors of one type, end to end, summed over all processes in the order of ranks."""
+        if sum(part.nbytes for part in parts) <= SHORT:
+            return self.stack(torch.cat(list(parts))).sum(0, dtype=parts[0].dtype)
+        areas = self.areas.view(parts[0].dtype)
+        total = parts[0].new_empty(sum(map(len, parts)))
+        start = 0
+        for group in _groups(parts, areas.shape[1]):
+            size = sum(map(len, group))
+            if self.in_use:
+                self.stack(self.signal)  # all have read what was here
+            torch.cat(group, out=areas[self.rank, :size])
+            self.stack(self.signal)  # all have written
+            into = torch.add(*areas[:2, :size], out=total[start : start + size])
+            for area in areas[2:, :size]:  # which is faster than a sum over the first axis
+                into.add_(area)
+            self.in_use = True
+            start += size
+        return total
+
+
+def _groups(parts: Sequence[Tensor], most: int) -> Generator[list[Tensor]]:
+    """Yield the parts in order, as lists of `most` numbers at most; longer parts are cut."""
+    group, left = list[Tensor](), most
+    for part in parts:
+        while len(part) > left:
+            yield [*group, part[:left]]
+            part, group, left = part[left:], [], most
+        group.append(part)
+        left -= len(part)
+    yield group
 
 
 def connect(
@@ -69,7 +88,7 @@ def connect(
 
     `share` returns the texts of the first process, and `agree` whether all processes say True.
     """
-    host, folder = share(_host_and_folder() if rank == 0 else [])
+    host, folder = share(_host_and_folder(world_size) if rank == 0 else [])
     listening = _listen(Path(folder) / str(rank)) if folder and host == socket.gethostname() else None
     try:
         if not agree(listening is not None) or listening is None:
@@ -85,13 +104,31 @@ def connect(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _host_and_folder() -> list[str]:
-    """Return the name of this machine and a new folder, in memory if there is such a file system; "" if none."""
+def _host_and_folder(world_size: int) -> list[str]:
+    """Return the name of this machine and a new folder with memory for all processes; "" if there is none."""
+    shared, folder = "/dev/shm", ""
     try:
-        shared = "/dev/shm"
-        return [socket.gethostname(), tempfile.mkdtemp(prefix="regun-", dir=shared if Path(shared).is_dir() else None)]
+        folder = tempfile.mkdtemp(prefix="regun-", dir=shared if Path(shared).is_dir() else None)
+        _make_memory(Path(folder) / "memory", world_size)
+        return [socket.gethostname(), folder]
     except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
         return ["", ""]
+
+
+def _make_memory(path: Path, world_size: int) -> None:
+    """Make a file with as much of `ROOM` as there is; raise OSError if there is not even the least."""
+    with open(path, "wb") as file:
+        for room in ROOM:
+            try:
+                if hasattr(os, "posix_fallocate"):  # writing to memory that is not there would end the process
+                    os.posix_fallocate(file.fileno(), 0, world_size * room)
+                file.truncate(world_size * room)
+                return
+            except OSError:
+                file.truncate(0)
+                if room == ROOM[-1]:
+                    raise
 
 
 def _listen(path: Path) -> socket.socket | None:
@@ -123,19 +160,12 @@ def _connected(rank: int, world_size: int, folder: Path, listening: socket.socke
             peers[int.from_bytes(number, "little")] = peer
         for peer in peers.values():
             peer.settimeout(SECONDS)
-        memory = _shared_memory(folder / "memory", 2 * world_size * CHUNK)
+        with open(folder / "memory", "r+b") as file:
+            memory = mmap.mmap(file.fileno(), 0)
     except OSError:
         _close(list(peers.values()))
         raise
     return LocalExchange(rank, dict(sorted(peers.items())), memory)
-
-
-def _shared_memory(path: Path, size: int) -> mmap.mmap:
-    with open(path, "a+b") as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # writing to memory that is not there would end the process
-        file.truncate(size)  # by each process: whoever comes first makes it
-        return mmap.mmap(file.fileno(), size)
 
 
 def _close(sockets: list[socket.socket]) -> None:

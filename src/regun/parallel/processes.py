@@ -54,22 +54,23 @@ class Processes:
         They have the `strides` given, those of dense tensors and alike in all processes, or are contiguous.
         """
         sums = list[Tensor](tensors)
+        if self.world_size == 1:
+            return sums
         for kind in dict.fromkeys((t.dtype, t.device) for t in tensors):
             places = [n for n, t in enumerate(tensors) if (t.dtype, t.device) == kind]
-            if strides is None:
-                flat = torch.cat([tensors[n].detach().reshape(-1) for n in places])
-            else:
-                flat = torch.cat([_in_memory_order(tensors[n].detach(), strides[n]) for n in places])
-            if self.local is not None and flat.device.type == "cpu":
-                _or_ended(self.local.sum_, flat)
-            else:
-                _exchange("all_reduce", flat)
-            start = 0
-            for n in places:
-                shape, part = tensors[n].shape, flat[start : start + tensors[n].numel()]
-                start += len(part)
+            flat = self._sum_of_flat([_flat(tensors[n].detach(), strides[n] if strides else None) for n in places])
+            for n, part in zip(places, torch.split(flat, [tensors[n].numel() for n in places]), strict=True):
+                shape = tensors[n].shape
                 sums[n] = part.view(shape) if strides is None else part.as_strided(shape, strides[n])
         return sums
+
+    def _sum_of_flat(self, parts: list[Tensor]) -> Tensor:
+        """Return one-dimensional tensors of one data type, end to end, summed over all processes."""
+        if self.local is not None and parts[0].device.type == "cpu":
+            return _or_ended(self.local.sum, parts)
+        flat = torch.cat(parts)
+        _exchange("all_reduce", flat)
+        return flat
 
     def stack(self, tensor: Tensor) -> Tensor:
         """Return this tensor of every process, which has the same shape in all of them: (world_size, ...)."""
@@ -252,8 +253,10 @@ def _or_ended(operation: Callable[..., R], *args: object) -> R:
         ) from fault
 
 
-def _in_memory_order(tensor: Tensor, stride: Sequence[int]) -> Tensor:
-    """Return the values as they lie in the memory of a dense tensor with these strides."""
+def _flat(tensor: Tensor, stride: Sequence[int] | None) -> Tensor:
+    """Return the values as they lie in the memory of a dense tensor with these strides, or of a contiguous one."""
+    if stride is None:
+        return tensor.reshape(-1)
     if tensor.stride() != tuple(stride):
         tensor = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
     return tensor.as_strided((tensor.numel(),), (1,))

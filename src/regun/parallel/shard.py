@@ -45,9 +45,7 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, processes: Processes, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.processes = processes
         ctx.set_materialize_grads(False)  # a weight that the loss does not use has no gradient
-        ctx.strides = [
-            t.stride() if t.is_contiguous() else torch.empty_like(t, device="meta").stride() for t in tensors
-        ]
+        ctx.strides = [_dense_strides(t) for t in tensors]
         return tuple(t.detach() for t in tensors)  # which keeps the memory layout; a view may not
 
     @staticmethod
@@ -59,6 +57,13 @@ class _Spread(torch.autograd.Function):
             # in the order of memory, which all processes share with the weights: no copy for another layout
             sums = iter(ctx.processes.sum([g for g, _ in used], [stride for _, stride in used]))
         return None, *(None if g is None else next(sums) for g in gradients)
+
+
+def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
+    """Return the strides of a dense tensor like this one, which are its own if it is dense."""
+    if tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last):
+        return tensor.stride()
+    return torch.empty_like(tensor, device="meta").stride()
 
 
 class _Total(torch.autograd.Function):
