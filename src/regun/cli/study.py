@@ -174,7 +174,20 @@ def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
 
 def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSummary:
     """Run the study on the engine of the arguments, with progress; metrics are logged to `out`."""
-    engine = _engine(args, opened)
+    threads = args.threads or opened.study.threads
+    engine, _, address = args.engine.partition(":")
+    if engine not in ("local", "ray") or (address and engine == "local"):
+        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
+    if engine == "local" and args.workers is not None and args.workers < 1:
+        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
+    executor: Executor
+    if engine == "ray":
+        executor = RayExecutor(opened, address or None, args.workers, threads)
+    elif args.workers in (None, 1):
+        use_threads(threads)
+        executor = InProcess(opened)
+    else:
+        executor = Processes(opened, args.workers, threads)
     names = args.track.split(",") if args.track else ()
     tracking = Tracking(opened, out, open_trackers(names, opened.study.name, out))
     progress = StudyProgress(opened.plan, quiet=args.quiet)
@@ -184,7 +197,7 @@ def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSumm
         progress(event)
 
     try:
-        return execute(opened, engine, on_event)
+        return execute(opened, executor, on_event)
     finally:
         tracking.close()
         progress.close()
@@ -233,18 +246,3 @@ def report_parts(
         if all(task.done(swept) for task in swept.plan.tasks.values()):
             curves = tradeoffs(collect(swept), study, weights)
     return details, curves or tradeoffs(results), [(label, results) for label, results in tuned if results]
-
-
-def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
-    threads = args.threads or opened.study.threads
-    engine, _, address = args.engine.partition(":")
-    if engine not in ("local", "ray") or (address and engine == "local"):
-        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
-    if engine == "ray":
-        return RayExecutor(opened, address or None, args.workers, threads)
-    if args.workers is not None and args.workers < 1:
-        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
-    if args.workers in (None, 1):
-        use_threads(threads)
-        return InProcess(opened)
-    return Processes(opened, args.workers, threads)
