@@ -25,14 +25,14 @@ def hardness(log_probs: Sequence[FloatArray]) -> FloatArray:
 def by_hardness(spec: ForgetSpec, scores: FloatArray, reserved: Reserve) -> Indices:
     """Return the hardest or easiest training examples; `scores` are in the order of `reserved.base`."""
     available = len(reserved.val) + len(reserved.pool)
-    wanted = round(spec.fraction * available)
-    if not 0 < wanted < len(reserved.pool):
+    count = round(spec.fraction * available)
+    if not 0 < count < len(reserved.pool):
         raise SplitError(
-            f"{spec.text} is {wanted} of {len(reserved.pool)} training examples; forget at "
+            f"{spec.text} is {count} of {len(reserved.pool)} training examples; forget at "
             f"least one and retain at least one."
         )
     order = np.argsort(-scores if spec.kind == "hard" else scores, kind="stable")
-    return reserved.base[order[:wanted]]
+    return reserved.base[order[:count]]
 
 
 def by_features(spec: ForgetSpec, features: FloatArray, labels: Indices, reserved: Reserve) -> Indices:

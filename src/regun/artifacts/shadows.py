@@ -1,6 +1,6 @@
 """U-LiRA: the strongest audit of an unlearning method, at the cost of many shadow runs.
 
-Shadow models are trained like the base and unlearned as the target was: method, settings, budget, kept epoch,
+Shadow models are trained like the base and unlearned as the target was: method, settings, budget, chosen epoch,
 reference, size of the forget set. The score of an example is the likelihood ratio of the target's prediction under
 "trained on and then unlearned" against "never trained on".
 """

@@ -72,10 +72,10 @@ def tables_of(
     """Return the tables of a study; `columns` chooses what they show, `wide` shows all paper columns and costs."""
     if layout not in LAYOUTS:
         raise RegunError(unknown("layout of a table", layout, LAYOUTS))
-    known = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE, REQUEST, ONCE)
-    wrong = [name for name in columns or () if name not in known] if results.metrics else []
+    allowed = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE, REQUEST, ONCE)
+    wrong = [name for name in columns or () if name not in allowed] if results.metrics else []
     if wrong:
-        raise RegunError("\n".join(unknown("column", name, known) for name in wrong))
+        raise RegunError("\n".join(unknown("column", name, allowed) for name in wrong))
     chosen = default_columns(results, wide, layout) if columns is None else list(dict.fromkeys(columns))
     heads = column_heads(results, chosen)
     parts = [results.blocks] if layout == "fractions" and results.blocks else [(block,) for block in results.blocks]
@@ -111,8 +111,8 @@ def unfinished(blocks: Sequence[Block]) -> list[str]:
 
 def column_heads(results: Results, names: Sequence[str]) -> list[str]:
     """Return the heads of columns."""
-    known = results.metrics
-    return [label(known[name]) if name in known else name.replace("_", " ").capitalize() for name in names]
+    metrics = results.metrics
+    return [label(metrics[name]) if name in metrics else name.replace("_", " ").capitalize() for name in names]
 
 
 def label(metric: Metric) -> str:

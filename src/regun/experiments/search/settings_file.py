@@ -53,12 +53,12 @@ def settings_for(blocks: Blocks, request: str, method: str, source: str = "the s
     """Return the settings of one request and method (its text up to the first comma)."""
     name = MethodSpec.parse(method).label
     if request not in blocks:
-        known = ", ".join(sorted(blocks)) or "none"
-        raise SettingsError([f"{source} has no settings for the request {request!r}; it has requests: {known}."])
+        requests = ", ".join(sorted(blocks)) or "none"
+        raise SettingsError([f"{source} has no settings for the request {request!r}; it has requests: {requests}."])
     if name not in blocks[request]:
-        known = ", ".join(sorted(blocks[request])) or "none"
+        methods = ", ".join(sorted(blocks[request])) or "none"
         raise SettingsError(
-            [f"{source} has no settings for the method {name!r} and request {request!r}; it has methods: {known}."]
+            [f"{source} has no settings for the method {name!r} and request {request!r}; it has methods: {methods}."]
         )
     return dict(blocks[request][name])
 

@@ -92,10 +92,10 @@ def searchable(method: Method, config: Any, family: str, fixed: Collection[str] 
     """Return the method's space; raise if there is nothing to search."""
     space = Space.of(method, config, family, fixed)
     if space.size == 1:
-        known = ", ".join(method.search.get(family, {})) or "none for this family of models"
+        searched = ", ".join(method.search.get(family, {})) or "none for this family of models"
         raise SettingsError(
             [
-                f"{method.title} has nothing to search (its searched settings: {known}; fixed: "
+                f"{method.title} has nothing to search (its searched settings: {searched}; fixed: "
                 f"{', '.join(fixed) or 'none'}); leave tune out, give fewer settings, or choose another method."
             ]
         )

@@ -379,8 +379,8 @@ def _cell(by_run: Sequence[RunValue]) -> Cell:
         return seeds
 
     def mean_of(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return averaged(by_seed(known))[0] if len(known) == len(values) else None
+        measured = [value for value in values if value is not None]
+        return averaged(by_seed(measured))[0] if len(measured) == len(values) else None
 
     mean, std, repeat_std = averaged(by_seed([one.value for one in by_run]))
     return Cell(

@@ -147,8 +147,8 @@ class Study:
     @cached_property
     def audit_metrics(self) -> tuple[str, ...]:
         """The metrics of every audit besides the built-in ones."""
-        known = {*METRICS, *self.attack_numbers}
-        return tuple(self._in_folder(text) for text in self.metrics if text not in known)
+        measured = {*METRICS, *self.attack_numbers}
+        return tuple(self._in_folder(text) for text in self.metrics if text not in measured)
 
     @cached_property
     def attack_numbers(self) -> tuple[str, ...]:
