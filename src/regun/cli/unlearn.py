@@ -14,7 +14,7 @@ from regun.cli.options import RunContext, Start, read_start
 from regun.cli.terminal import emit, print_table
 from regun.cli.train import accuracies_of, accuracy_text
 from regun.data.examples import Data
-from regun.errors import Problems, SettingsError
+from regun.errors import Problems
 from regun.experiments.search.settings_file import read_settings, settings_for
 from regun.methods import MethodSpec
 from regun.prepared import Prepared
@@ -29,6 +29,13 @@ def run(args: argparse.Namespace) -> int:
     keep, _, criterion = args.keep.partition(":")
     if keep not in ("last", "best") or (criterion and keep == "last"):
         problems.add(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
+    if configuration is not None and args.prepared is None:
+        spec, config = configuration
+        if spec.method.needs_of(config).out_of_fold:
+            problems.add(
+                f"{spec.title} needs --prepared FILE, a prepared table; make it with regun prepare --base {args.base} "
+                f"--out FILE."
+            )
     table = problems.attempt(lambda: Prepared.load(args.prepared)) if args.prepared is not None else None
     problems.stop_if_any()
     if start is None or configuration is None:
@@ -60,20 +67,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_method(args: argparse.Namespace, start: Start | None) -> tuple[MethodSpec, Any]:
-    """Return the method and its settings; raise if it needs a prepared table and there is none."""
+    """Return the method and its settings: those of --method override those of --settings, these the family's."""
     settings = None
     if args.settings:
         settings = settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
     spec = MethodSpec.parse(args.method)
-    config = spec.configure(start.family if start else "resnet", start.recipe if start else None, settings)
-    if args.prepared is None and spec.method.needs_of(config).out_of_fold:
-        raise SettingsError(
-            [
-                f"{spec.title} needs --prepared FILE, a prepared table; make it with regun prepare --base {args.base} "
-                f"--out FILE."
-            ]
-        )
-    return spec, config
+    return spec, spec.configure(start.family if start else "resnet", start.recipe if start else None, settings)
 
 
 def _result(run: Unlearning, after: Artifact, data: Data, context: RunContext) -> dict[str, Any]:
