@@ -279,7 +279,7 @@ def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[R
             floors[name] = floor
         measured = [(row, row.cells[name]) for row in compared if row.rankable and name in row.cells]
         complete = {row.name: cell.distance for row, cell in measured if len(cell.by_run) == row.planned}
-        distances = {title: distance for title, distance in complete.items() if distance is not None}
+        distances = {method: distance for method, distance in complete.items() if distance is not None}
         rankings[name] = rank(distances, floor.mean if floor else None)
     return Block(forget=forget, label=label, sizes=sizes, rows=tuple(compared), floors=floors, rankings=rankings)
 
