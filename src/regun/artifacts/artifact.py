@@ -128,15 +128,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         wrong = [f"files, {name[:80]!r}" for name, entry in listed.items() if not is_file_entry(name, entry)]
     if wrong:
         raise StoreError(f"{path} is damaged: {wrong[0]} is wrong. It was not loaded; delete {path.parent}.")
-    return {name: _with_errors(value) if name in ("inputs", "info") else value for name, value in manifest.items()}
+    for name in ("inputs", "info"):
+        values: dict[str, Any] = manifest[name]
+        nested = {k: _ManifestDict(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for k, v in values.items()}
+        manifest[name] = _ManifestDict(nested)
+    return manifest
 
 
 def is_file_entry(name: str, entry: Any) -> bool:
     """Return True for a plain file name with a digest and a size."""
     values = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     return bool(TENSORS.fullmatch(name)) and isinstance(values.get("sha256"), str) and type(values.get("bytes")) is int
-
-
-def _with_errors(values: dict[str, Any]) -> _ManifestDict:
-    nested = {k: _ManifestDict(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for k, v in values.items()}
-    return _ManifestDict(nested)

@@ -60,7 +60,7 @@ class Auditing:
             "retrain": model_identity(self.retrain) if self.retrain else None,
             "references": [model_identity(reference) for reference in self.references],
             "data": [self.data.train.digest, self.data.test.digest],
-            "inputs": _evaluation_inputs(self.data.train),
+            "inputs": evaluation_inputs(self.data.train),
             "splits": self.splits.digest,
             "judged_by": judged_by(self.attacks, self.metrics, len(self.references), bool(len(self.splits.val))),
             "predictions": code_digest("regun.predict"),
@@ -69,13 +69,9 @@ class Auditing:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """Return the unseen sets that count; a set that the method trained towards does not."""
+        """The unseen sets that count; a set that the method trained towards does not."""
         parts = audited_parts(self.data, self.splits)
         return tuple(name for name in UNSEEN if name in parts and name not in self.target.info.get("towards", ()))
-
-    @property
-    def has_floor(self) -> bool:
-        return self.retrain is not None and len(self.references) >= 2
 
 
 def audit_model(audit: Auditing, store: Store, device: Device = "cpu") -> Evaluation:
@@ -118,7 +114,7 @@ def audit_model(audit: Auditing, store: Store, device: Device = "cpu") -> Evalua
 def stored_noise_floor(audit: Auditing, store: Store, device: Device = "cpu") -> NoiseFloor | None:
     """Return the noise floor of the retrained models, from the store or computed now; None if there are too few."""
     retrain = audit.retrain
-    if retrain is None or not audit.has_floor:
+    if retrain is None or len(audit.references) < 2:
         return None
 
     def make(_: SnapshotFolder) -> Contents:
@@ -210,7 +206,7 @@ def predictions_inputs(artifact: Artifact, examples: Examples, indices: Indices)
     return {
         **model_identity(artifact),
         "data": examples.digest,
-        "inputs": _evaluation_inputs(examples),
+        "inputs": evaluation_inputs(examples),
         "indices": digest(indices),
         "code": code_digest("regun.predict"),
         "holds": list(STORED),
@@ -231,6 +227,6 @@ def check_references(audit: Auditing) -> None:
             )
 
 
-def _evaluation_inputs(examples: Examples) -> Mapping[str, Any]:
+def evaluation_inputs(examples: Examples) -> Mapping[str, Any]:
     """Return the part of the input pipeline that evaluation uses."""
     return {k: v for k, v in examples.describe_inputs().items() if k != "train"}

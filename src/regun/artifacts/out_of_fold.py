@@ -163,24 +163,24 @@ def stored_table(prepared: Prepared, base: Artifact, data: Data, store: Store) -
             "table that was made for this model."
         )
     places = prepared.find(Selected(data.train, rows), ids)
-    known = places >= 0  # records of accepted requests are erased
+    recorded = places >= 0  # records of accepted requests are erased
     inputs = {
         "prepared": prepared.digest,
-        "rows": digest(rows[known]),
+        "rows": digest(rows[recorded]),
         "folds": prepared.about["folds"],
         "repeats": prepared.about["repeats"],
     }
 
     def make(_: SnapshotFolder) -> Contents:
-        log_probs = [one.log_probs for one in prepared.predictions(places[known])]
+        log_probs = [one.log_probs for one in prepared.predictions(places[recorded])]
         table = {
             "log_probs": torch.from_numpy(np.stack(log_probs).astype(np.float32)),
-            "folds": torch.from_numpy(prepared.folds[:, places[known]].copy()),
-            "rows": torch.from_numpy(rows[known]),
+            "folds": torch.from_numpy(prepared.folds[:, places[recorded]].copy()),
+            "rows": torch.from_numpy(rows[recorded]),
         }
         info = {
             "role": "out-of-fold predictions",
-            "examples": int(known.sum()),
+            "examples": int(recorded.sum()),
             "share": SHARE,
             "cost": prepared.about["cost"],
             "digest": state_digest(table),

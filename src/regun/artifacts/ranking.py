@@ -13,6 +13,8 @@ from regun.types import Indices
 
 FLOOR = -50.0
 """Lower limit of log-probabilities, so that one confident model does not dominate the mean."""
+ROUNDS = 50
+"""Rounds of k-means at most."""
 
 
 def hardness(log_probs: Sequence[FloatArray]) -> FloatArray:
@@ -23,14 +25,14 @@ def hardness(log_probs: Sequence[FloatArray]) -> FloatArray:
 def by_hardness(spec: ForgetSpec, scores: FloatArray, reserved: Reserve) -> Indices:
     """Return the hardest or easiest training examples; `scores` are in the order of `reserved.base`."""
     available = len(reserved.val) + len(reserved.pool)
-    wanted = round(spec.fraction * available)
-    if not 0 < wanted < len(reserved.pool):
+    count = round(spec.fraction * available)
+    if not 0 < count < len(reserved.pool):
         raise SplitError(
-            f"{spec.text} is {wanted} of {len(reserved.pool)} training examples; forget at "
+            f"{spec.text} is {count} of {len(reserved.pool)} training examples; forget at "
             f"least one and retain at least one."
         )
     order = np.argsort(-scores if spec.kind == "hard" else scores, kind="stable")
-    return reserved.base[order[:wanted]]
+    return reserved.base[order[:count]]
 
 
 def by_features(spec: ForgetSpec, features: FloatArray, labels: Indices, reserved: Reserve) -> Indices:
@@ -38,7 +40,12 @@ def by_features(spec: ForgetSpec, features: FloatArray, labels: Indices, reserve
     pool = reserved.base
     unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     if spec.kind == "like":
-        return _nearest(spec, unit, pool)
+        if spec.example >= len(unit):
+            raise SplitError(f"{spec.text} names example {spec.example}; the data has ids 0 to {len(unit) - 1}.")
+        if spec.count >= len(pool):
+            raise SplitError(f"{spec.text} names {spec.count} of {len(pool)} training examples, which retains none.")
+        nearest = np.argsort(-(unit[pool] @ unit[spec.example]), kind="stable")
+        return pool[nearest[: spec.count]]
     if spec.kind == "subclass":
         pool = pool[labels[pool] == spec.classes[0]]
     if spec.parts > len(pool):
@@ -53,7 +60,7 @@ def by_features(spec: ForgetSpec, features: FloatArray, labels: Indices, reserve
     return cluster
 
 
-def clusters(points: FloatArray, count: int, rounds: int = 50) -> npt.NDArray[np.int64]:
+def clusters(points: FloatArray, count: int) -> npt.NDArray[np.int64]:
     """Return the cluster of every point by k-means from farthest-first centers, without randomness.
 
     Starts at the point farthest from the mean; each further center is the point farthest from all before it.
@@ -63,7 +70,7 @@ def clusters(points: FloatArray, count: int, rounds: int = 50) -> npt.NDArray[np
     while len(centers) < count:
         centers = np.concatenate([centers, points[[int(_distances(points, centers).min(axis=1).argmax())]]])
     groups = _distances(points, centers).argmin(axis=1)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         means = [points[groups == k].mean(axis=0) if (groups == k).any() else centers[k] for k in range(count)]
         centers = np.stack(means)
         fresh = _distances(points, centers).argmin(axis=1)
@@ -76,12 +83,3 @@ def clusters(points: FloatArray, count: int, rounds: int = 50) -> npt.NDArray[np
 def _distances(points: FloatArray, centers: FloatArray) -> FloatArray:
     """Squared distances (n, k)."""
     return (points**2).sum(axis=1)[:, None] - 2 * points @ centers.T + (centers**2).sum(axis=1)[None]
-
-
-def _nearest(spec: ForgetSpec, unit: FloatArray, pool: Indices) -> Indices:
-    if spec.example >= len(unit):
-        raise SplitError(f"{spec.text} names example {spec.example}; the data has ids 0 to {len(unit) - 1}.")
-    if spec.count >= len(pool):
-        raise SplitError(f"{spec.text} names {spec.count} of {len(pool)} training examples, which retains none.")
-    order = np.argsort(-(unit[pool] @ unit[spec.example]), kind="stable")
-    return pool[order[: spec.count]]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from regun.artifacts import Artifact, Contents, SnapshotFolder, Store
-from regun.artifacts.audits import cached_predictions
+from regun.artifacts.audits import cached_predictions, evaluation_inputs
 from regun.artifacts.ranking import by_features, by_hardness, hardness
 from regun.artifacts.trainings import Training, load_model, model_identity, train_model
 from regun.data.examples import Data
@@ -50,7 +50,7 @@ def selection_inputs(spec: ForgetSpec, models: Sequence[Artifact], data: Data, r
         "request": {k: v for k, v in vars(spec).items() if k not in ("text", "ids")},
         "models": [model_identity(model) for model in models],
         "data": data.train.digest,
-        "inputs": {k: v for k, v in data.train.describe_inputs().items() if k != "train"},
+        "inputs": evaluation_inputs(data.train),
         "pool": digest(reserved.pool),
         "val": len(reserved.val),
         "code": code_digest("regun.artifacts.ranking"),

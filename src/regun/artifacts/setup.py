@@ -26,7 +26,7 @@ class SplitSettings:
     """What is set aside before any training."""
 
     seed: int = setting(0, "seed of the held-out, validation and forget draws")
-    heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
+    heldout: float = setting(0.1, "fraction set aside as unseen examples", low=0, high=0.9)
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
     stratified: bool = setting(False, "draw held-out and validation class by class")
 

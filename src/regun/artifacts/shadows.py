@@ -1,6 +1,6 @@
 """U-LiRA: the strongest audit of an unlearning method, at the cost of many shadow runs.
 
-Shadow models are trained like the base and unlearned as the target was: method, settings, budget, kept epoch,
+Shadow models are trained like the base and unlearned as the target was: method, settings, budget, chosen epoch,
 reference, size of the forget set. The score of an example is the likelihood ratio of the target's prediction under
 "trained on and then unlearned" against "never trained on".
 """
@@ -29,6 +29,8 @@ from regun.training.job import Callbacks
 from regun.types import Indices
 
 Chosen = npt.NDArray[np.bool_]
+SEED = 0
+"""Seed of the candidates, the draws and the shadow runs."""
 
 
 def audit_by_shadows(
@@ -40,7 +42,6 @@ def audit_by_shadows(
     *,
     shadows: int = 16,
     bootstrap: int = 1000,
-    seed: int = 0,
     watch: Callbacks | None = None,
 ) -> AttackResult:
     """Return U-LiRA of the forget set against validation, from `shadows` trainings and as many unlearning runs.
@@ -49,22 +50,27 @@ def audit_by_shadows(
     examples and as many validation examples (all, if there are fewer). Every shadow model trains on the retain set and
     as many candidates as were forgotten, and then unlearns those.
     """
-    candidates = _candidates(run.splits, seed)
+    splits = run.splits
+    if len(splits.val) < 2:
+        raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
+    unseen = np.sort(sample(splits.val, len(splits.forget), SEED, "shadow candidates"))
+    candidates = np.sort(np.concatenate([splits.forget, unseen]))
     inside, outside = (np.full((shadows, len(candidates)), np.nan) for _ in range(2))
-    for number, chosen in enumerate(_draws(len(candidates), len(run.splits.forget), shadows, seed)):
-        shadow = _shadow(run, data, candidates, chosen, derive(seed, "shadow", number), store, device, watch)
+    for number, chosen in enumerate(_draws(len(candidates), len(splits.forget), shadows, SEED)):
+        shadow = _shadow(run, data, candidates, chosen, derive(SEED, "shadow", number), store, device, watch)
         phi = cached_predictions(shadow, data.train, candidates, store, device).true_logit
         inside[number, chosen], outside[number, ~chosen] = phi[chosen], phi[~chosen]
     predictions = cached_predictions(target, data.train, candidates, store, device)
-    scores = u_lira(predictions.true_logit, inside, outside, pooled=shadows < 64)
-    return _attack_result(target, run.splits, data, candidates, scores, store, device, bootstrap, seed)
+    scores = np.full(splits.total, np.nan)
+    scores[candidates] = u_lira(predictions.true_logit, inside, outside, pooled=shadows < 64)
 
+    def u_lira_score(evidence: Evidence) -> FloatArray:
+        return scores[evidence.target.indices]
 
-def _candidates(splits: Splits, seed: int) -> Indices:
-    if len(splits.val) < 2:
-        raise AuditError("U-LiRA compares with validation examples, and there are fewer than 2; set some aside.")
-    unseen = sample(splits.val, len(splits.forget), seed, "shadow candidates")
-    return np.sort(np.concatenate([splits.forget, unseen]))
+    parts = {"forget": splits.forget, "val": unseen}
+    by_split = {name: cached_predictions(target, data.train, part, store, device) for name, part in parts.items()}
+    evaluation = evaluate(by_split, attacks=[u_lira_score], bootstrap=bootstrap, seed=SEED, floor=False)
+    return next(iter(evaluation.attacks.values()))
 
 
 def _draws(count: int, forgotten: int, shadows: int, seed: int) -> Iterator[Chosen]:
@@ -116,26 +122,3 @@ def _shadow(
         table = cross_fit(fitting, store, device, watch=watch)
     shadow_run = replace(run, base=base, splits=splits, seed=seed, out_of_fold=table)
     return unlearn_model(shadow_run, store, device, about={**about, "shadow_of": run.base.key}, watch=watch)
-
-
-def _attack_result(
-    target: Artifact,
-    splits: Splits,
-    data: Data,
-    candidates: Indices,
-    scores: FloatArray,
-    store: Store,
-    device: torch.device,
-    bootstrap: int,
-    seed: int,
-) -> AttackResult:
-    by_index = np.full(splits.total, np.nan)
-    by_index[candidates] = scores
-
-    def u_lira_score(evidence: Evidence) -> FloatArray:
-        return by_index[evidence.target.indices]
-
-    parts = {"forget": splits.forget, "val": np.setdiff1d(candidates, splits.forget)}
-    predictions = {name: cached_predictions(target, data.train, part, store, device) for name, part in parts.items()}
-    evaluation = evaluate(predictions, attacks=[u_lira_score], bootstrap=bootstrap, seed=seed, floor=False)
-    return next(iter(evaluation.attacks.values()))

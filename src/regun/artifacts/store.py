@@ -178,12 +178,12 @@ class Store:
         path = self.root / LOCKS / f"{key}.lock"
         try:
             path.parent.mkdir(exist_ok=True)
-            held = FileLock(path, timeout=-1 if wait else 0).acquire()
+            lock = FileLock(path, timeout=-1 if wait else 0).acquire()
         except Timeout:
             raise
         except OSError as fault:
             raise StoreError(f"cannot write to the store {self.root}: {files.reason(fault)}.") from None
-        with held:
+        with lock:
             try:
                 yield
             finally:

@@ -195,11 +195,11 @@ def load_model(artifact: Artifact, device: torch.device | str = "cpu") -> nn.Mod
 
 def find_retrained(store: Store, base: Artifact, retain: Indices) -> list[Artifact]:
     """Return models trained like `base` but on the retain set alone; the one with the base's seed first."""
-    wanted = {**{k: v for k, v in base.inputs.items() if k != "seed"}, "trained_on": digest(np.sort(retain))}
+    like_base = {**{k: v for k, v in base.inputs.items() if k != "seed"}, "trained_on": digest(np.sort(retain))}
     retrained = [
         a
         for a in store.artifacts("model")
-        if "seed" in a.inputs and {k: v for k, v in a.inputs.items() if k != "seed"} == wanted
+        if "seed" in a.inputs and {k: v for k, v in a.inputs.items() if k != "seed"} == like_base
     ]
     return sorted(retrained, key=lambda a: (a.inputs["seed"] != base.inputs.get("seed"), a.inputs["seed"]))
 

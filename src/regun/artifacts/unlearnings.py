@@ -22,7 +22,7 @@ from regun.settings import bind
 from regun.splits import Splits
 from regun.training.job import Budget, Callbacks, Job, private_copy
 from regun.training.recipes import Recipe
-from regun.unlearning import log_warnings, unlearn_job
+from regun.unlearning import Outcome, log_warnings, unlearn_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,36 +119,39 @@ def unlearn_model(
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
         log_warnings(outcome.warnings)
-        state = outcome.model.state_dict()
-        info = {
-            **about,
-            "role": "unlearned",
-            "method": run.method.name,
-            "title": run.method.title,
-            "config": outcome.config,
-            "base": base.key,
-            "teacher": run.teacher.key if run.teacher else None,
-            "out_of_fold": run.out_of_fold.key if run.out_of_fold else None,
-            "data_name": run.data.name,
-            "examples": len(splits.retain),
-            "forgotten": len(splits.forget),
-            "parameters": sum(p.numel() for p in outcome.model.parameters()),
-            "weights": state_digest(state),
-            "epochs": [vars(e) for e in outcome.epochs],
-            "cost": vars(outcome.cost),
-            "device": describe_device(device),
-            "diverged": outcome.diverged,
-            "notes": outcome.notes,
-            "towards": ["heldout"] if run.method.needs_of(run.config).uses_heldout and not outcome.from_scratch else [],
-            "warnings": list(outcome.warnings),
-            "from_scratch": outcome.from_scratch,
-            "watched": outcome.watched,
-        }
+        info = {**about, **_outcome_info(run, outcome), "device": describe_device(device)}
         indices = {"retain": splits.retain, "forget": splits.forget, "heldout": splits.heldout, "val": splits.val}
         parts = {name: torch.from_numpy(part) for name, part in indices.items()}
-        return Contents({"weights": state, "splits": parts}, info)
+        return Contents({"weights": outcome.model.state_dict(), "splits": parts}, info)
 
     return store.make("model", inputs, make)
+
+
+def _outcome_info(run: Unlearning, outcome: Outcome) -> dict[str, Any]:
+    """Return what the manifest of an unlearned model tells of its run."""
+    uses_heldout = run.method.needs_of(run.config).uses_heldout and not outcome.from_scratch
+    return {
+        "role": "unlearned",
+        "method": run.method.name,
+        "title": run.method.title,
+        "config": outcome.config,
+        "base": run.base.key,
+        "teacher": run.teacher.key if run.teacher else None,
+        "out_of_fold": run.out_of_fold.key if run.out_of_fold else None,
+        "data_name": run.data.name,
+        "examples": len(run.splits.retain),
+        "forgotten": len(run.splits.forget),
+        "parameters": sum(p.numel() for p in outcome.model.parameters()),
+        "weights": state_digest(outcome.model.state_dict()),
+        "epochs": [vars(e) for e in outcome.epochs],
+        "cost": vars(outcome.cost),
+        "diverged": outcome.diverged,
+        "notes": outcome.notes,
+        "towards": ["heldout"] if uses_heldout else [],
+        "warnings": list(outcome.warnings),
+        "from_scratch": outcome.from_scratch,
+        "watched": outcome.watched,
+    }
 
 
 def stored_splits(artifact: Artifact, total: int) -> Splits:

@@ -14,7 +14,7 @@ from regun.artifacts.setup import Setup
 from regun.artifacts.shadows import audit_by_shadows
 from regun.artifacts.trainings import import_model, import_state, input_shape
 from regun.artifacts.unlearnings import Unlearning, stored_splits
-from regun.auditing import AttackResult, Evaluation, risk_rows
+from regun.auditing import AttackResult, risk_rows
 from regun.auditing.durability import Relearned, with_relearning
 from regun.auditing.text import audit_text, relearning_text, shadows_text
 from regun.cli.arguments import BAD_INPUT
@@ -29,7 +29,6 @@ from regun.cli.options import (
     splits_of,
 )
 from regun.cli.terminal import emit
-from regun.data.examples import Data
 from regun.errors import AuditError, DivergedError, Problems
 from regun.files import write_file
 from regun.forget_spec import ForgetSpec
@@ -38,7 +37,6 @@ from regun.models import ModelSpec, build_model
 from regun.plugins import trusted_name
 from regun.render.numbers import many
 from regun.render.tables import csv_of
-from regun.splits import Splits
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
     if args.risks and Path(args.risks).suffix not in (".csv", ".json"):
         problems.add(f"--risks is {args.risks[:300]}; give a file that ends in .csv or .json.")
     subject = problems.attempt(lambda: _read_subject(args, context.store)) if context else None
-    if args.shadows and context and subject:
-        problems.attempt(lambda: _check_shadows(subject, context.store))
     problems.stop_if_any()
     if context is None or subject is None:
         return BAD_INPUT
@@ -79,8 +75,14 @@ def run(args: argparse.Namespace) -> int:
             "relearning": relearned.to_json() if relearned else None,
         }
         emit({"models": keys, **evaluation.to_json(), **extra})
-    else:
-        _print(args, audit, evaluation, u_lira, relearned)
+        return 0
+    title = str(audit.target.info.get("title", audit.target.info.get("role", "model")))
+    complete = with_relearning(evaluation, relearned) if relearned else evaluation
+    print(audit_text(complete, title, everything=args.all))
+    if u_lira:
+        print("\n" + shadows_text(u_lira, args.shadows))
+    if relearned:
+        print("\n" + relearning_text(relearned))
     return 0
 
 
@@ -93,7 +95,15 @@ def _read_subject(args: argparse.Namespace, store: Store) -> Subject:
         base = store.find(args.base, "model")
     elif stored is not None and "base" in stored.info:
         base = store.load("model", stored.info["base"])
-    return Subject(stored, base, read_setup(args) if base is None else setup_of(base, args))
+    setup = read_setup(args) if base is None else setup_of(base, args)
+    if args.shadows:
+        if not (stored and base and "method" in stored.inputs and "recipe" in base.inputs):
+            raise AuditError(
+                "--shadows repeats training and unlearning; give a model that regun trained and unlearned."
+            )
+        with reading(stored):
+            trusted_name(stored.inputs["method"]["name"], None, store.trusted, "--method")
+    return Subject(stored, base, setup)
 
 
 def _audit(args: argparse.Namespace, subject: Subject, context: RunContext) -> Auditing:
@@ -107,7 +117,14 @@ def _audit(args: argparse.Namespace, subject: Subject, context: RunContext) -> A
         splits = splits_of(ForgetSpec.parse(request), base, setup, data, reserved, context)
     else:
         raise AuditError("the forget set is not recorded with this model; give --forget (0.1, class:3, ids:FILE, ...).")
-    target = stored or _import_target(args.target, data, splits, setup, context.store)
+    if stored is not None:
+        target = stored
+    elif args.target.endswith(".safetensors"):
+        target = import_model(Path(args.target), data, splits.base, setup.model, context.store, about=setup.about())
+    else:
+        spec = ModelSpec(args.target)
+        state = build_model(spec, data.train.num_classes, input_shape(data, splits.base), 0).state_dict()
+        target = import_state(state, data, splits.base, spec, context.store, about=setup.about())
     retrain, references = retrained_models(args.retrained, base, splits, context.store, target)
     attacks, metrics = (
         tuple(name.strip() for name in text.split(",")) if text else None for text in (args.attacks, args.metrics)
@@ -124,15 +141,6 @@ def _audit(args: argparse.Namespace, subject: Subject, context: RunContext) -> A
         bootstrap=args.bootstrap,
     )
     return _with_out_models(audit, args.out_models, base, context) if args.out_models and not retrain else audit
-
-
-def _import_target(text: str, data: Data, splits: Splits, setup: Setup, store: Store) -> Artifact:
-    """Return a model that is not in the store: a safetensors file, or the result of a user's function."""
-    if text.endswith(".safetensors"):
-        return import_model(Path(text), data, splits.base, setup.model, store, about=setup.about())
-    spec = ModelSpec(text)
-    state = build_model(spec, data.train.num_classes, input_shape(data, splits.base), 0).state_dict()
-    return import_state(state, data, splits.base, spec, store, about=setup.about())
 
 
 def _with_out_models(audit: Auditing, count: int, base: Artifact | None, context: RunContext) -> Auditing:
@@ -162,15 +170,6 @@ def _compared_with(audit: Auditing) -> str:
         return f"compared with {many(len(audit.out_models), 'short training')} on the retain set{before}"
     make = "make some with regun train --without FORGET --seed N, or short ones with --out-models 4"
     return f"no model without the forgotten examples to compare with; {make}{before}"
-
-
-def _check_shadows(subject: Subject, store: Store) -> None:
-    """Raise unless the model's training and unlearning can be repeated."""
-    stored, base = subject.stored, subject.base
-    if not (stored and base and "method" in stored.inputs and "recipe" in base.inputs):
-        raise AuditError("--shadows repeats training and unlearning; give a model that regun trained and unlearned.")
-    with reading(stored):
-        trusted_name(stored.inputs["method"]["name"], None, store.trusted, "--method")
 
 
 def _run_shadows(args: argparse.Namespace, audit: Auditing, subject: Subject, context: RunContext) -> AttackResult:
@@ -205,19 +204,3 @@ def _relearn(args: argparse.Namespace, audit: Auditing, subject: Subject, contex
         before=audit.before,
         on_model=open_display(args, "relearn").counter("model"),
     )
-
-
-def _print(
-    args: argparse.Namespace,
-    audit: Auditing,
-    evaluation: Evaluation,
-    u_lira: AttackResult | None,
-    relearned: Relearned | None,
-) -> None:
-    title = str(audit.target.info.get("title", audit.target.info.get("role", "model")))
-    complete = with_relearning(evaluation, relearned) if relearned else evaluation
-    print(audit_text(complete, title, everything=args.all))
-    if u_lira:
-        print("\n" + shadows_text(u_lira, args.shadows))
-    if relearned:
-        print("\n" + relearning_text(relearned))

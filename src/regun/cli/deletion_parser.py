@@ -34,7 +34,7 @@ def add_prepare(commands: Commands) -> None:
         Option("--deletions DIR", "leave out what the requests of this folder (regun forget --out) have forgotten"),
         *machine_options(),
     )
-    parser.set_defaults(**FIXED_BY_MODEL)
+    parser.set_defaults(**DECIDED_BY_PROJECT)
 
 
 def add_forget(commands: Commands) -> None:
@@ -69,7 +69,7 @@ def add_forget(commands: Commands) -> None:
         Option("--bootstrap N", "resamples for intervals (1000)", whole(0, 1_000_000), 1000),
         *machine_options(),
     )
-    parser.set_defaults(**FIXED_BY_MODEL)
+    parser.set_defaults(**DECIDED_BY_PROJECT)
 
 
 def add_current(commands: Commands) -> None:
@@ -98,11 +98,11 @@ def add_verify(commands: Commands) -> None:
         *_project_options(),
         *machine_options(),
     )
-    parser.set_defaults(**FIXED_BY_MODEL)
+    parser.set_defaults(**DECIDED_BY_PROJECT)
 
 
-FIXED_BY_MODEL = dict.fromkeys(("data", "recipe", "split"))
-"""What other commands let one choose, and the project or the stored model decides here."""
+DECIDED_BY_PROJECT = dict.fromkeys(("data", "recipe", "split"))
+"""Options of other commands that the project or the stored model decides here."""
 
 
 def _project_options() -> tuple[Option, ...]:

@@ -254,7 +254,14 @@ def _print(done: DeletionResult, args: argparse.Namespace) -> None:
         return
     scopes = receipt["audit"]["scopes"]
     if scopes:
-        _print_numbers(scopes["all"])
+        before, after = scopes["all"]["before"]["numbers"], scopes["all"]["after"]["numbers"]
+        metrics = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
+        rows = [
+            [metric.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
+            for n, metric in metrics.items()
+        ]
+        print_table(["%", "before", "after", "95 % interval"], rows)
+        print(how_to_read(list(metrics)))
     for finding in receipt["acceptance"]["findings"]:
         scope = f" ({SCOPES[finding['scope']]})" if len(scopes) > 1 and finding["scope"] in SCOPES else ""
         print(f"{MARKS[finding['result']]} {finding['condition']}{scope}: {finding['why']}")
@@ -287,15 +294,3 @@ def _next_step(done: DeletionResult, receipt: dict[str, Any]) -> str:
         )
     change = "a lower lr (--method NAME,lr=...)" if last["diverged"] else "other settings or another --method"
     return f"{RETRAIN}; or try {change}; --accept sets the conditions"
-
-
-def _print_numbers(scope: dict[str, Any]) -> None:
-    """Print accuracies and attacks before and after, and how to read them."""
-    before, after = scope["before"]["numbers"], scope["after"]["numbers"]
-    metrics = {n: describe(n) for n in after if n in SHOWN or n.startswith(("smia_auc", "rmia_auc"))}
-    rows = [
-        [metric.label, fixed(before[n][0]), fixed(after[n][0]), interval(after[n][1], after[n][2], 2)]
-        for n, metric in metrics.items()
-    ]
-    print_table(["%", "before", "after", "95 % interval"], rows)
-    print(how_to_read(list(metrics)))

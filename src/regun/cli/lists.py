@@ -48,7 +48,23 @@ def recipes(args: argparse.Namespace) -> int:
 def methods(args: argparse.Namespace) -> int:
     chosen = [get_method(name) for name in ([args.name] if args.name else method_names())]
     if args.json:
-        emit([_method_json(method) for method in chosen])
+        emit(
+            [
+                {
+                    "name": method.name,
+                    "title": method.title,
+                    "about": method.about,
+                    "needs": dataclasses.asdict(method.needs),
+                    "settings": _settings(method.config),
+                    "presets": {name: dict(values) for name, values in method.presets.items()},
+                    "search": {
+                        family: {name: dataclasses.asdict(values) for name, values in space.items()}
+                        for family, space in method.search.items()
+                    },
+                }
+                for method in chosen
+            ]
+        )
     elif args.name:
         _print_method(chosen[0])
     else:
@@ -74,18 +90,6 @@ def _print_method(method: Method) -> None:
         if rows:
             print()
             print_table(head, rows)
-
-
-def _method_json(method: Method) -> dict[str, Any]:
-    return {
-        "name": method.name,
-        "title": method.title,
-        "about": method.about,
-        "needs": dataclasses.asdict(method.needs),
-        "settings": _settings(method.config),
-        "presets": {name: dict(values) for name, values in method.presets.items()},
-        "search": {f: {k: dataclasses.asdict(r) for k, r in space.items()} for f, space in method.search.items()},
-    }
 
 
 def _needs(method: Method) -> str:

@@ -137,22 +137,18 @@ class Start:
 def read_start(args: argparse.Namespace, title: str, problems: Problems) -> Start | None:
     """Return what --base, --forget, --budget and --teacher name; None if there is no such base."""
     context = open_run_context(args, title, problems)
-    origin = problems.attempt(lambda: _origin(args, context.store)) if context else None
+    base, setup = None, None
+    if context is not None:
+        with problems.collect():
+            base = None if args.base.endswith(".safetensors") else find_base(args.base, context.store)
+            setup = read_setup(args) if base is None else setup_of(base, args)
     forget = problems.attempt(lambda: ForgetSpec.parse(args.forget))
     budget = problems.attempt(lambda: read_budget(args.budget)) if args.budget else None
     key = getattr(args, "teacher", None)
     teacher = problems.attempt(lambda: context.store.find(key, "model")) if context and key else None
-    if context is None or origin is None or forget is None:
+    if context is None or setup is None or forget is None:
         return None
-    return Start(context, *origin, forget, budget, teacher)
-
-
-def _origin(args: argparse.Namespace, store: Store) -> tuple[Artifact | None, Setup]:
-    """Return a stored model and its setup, or None and the setup of the arguments."""
-    if args.base.endswith(".safetensors"):
-        return None, read_setup(args)
-    base = find_base(args.base, store)
-    return base, setup_of(base, args)
+    return Start(context, base, setup, forget, budget, teacher)
 
 
 def find_base(text: str, store: Store) -> Artifact:

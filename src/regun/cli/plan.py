@@ -23,7 +23,13 @@ def run(args: argparse.Namespace) -> int:
     needs_folder = takes_root(parse_spec(study.data)[0], study.folder)
     opened = open_context(args, study) if args.data_dir or not needs_folder else None
     if opened is None:
-        result = _plan_json(_plan_without_data(study), set(), None, exact=False)
+        name, values = parse_spec(study.data)
+        by_size = all(spec.needs_early_models or spec.kind == "random" for spec in study.requests.values())
+        sizes = data_set(name).sizes
+        if sizes is None or not by_size or study.stratified:
+            raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
+        train, test = int(values.get("limit", sizes[0])), int(values.get("test_limit", sizes[1]))
+        result = _plan_json(plan_study(study, labels_of_size(train), test), set(), None, exact=False)
     else:
         if args.probe:
             use_threads(args.threads or study.threads)
@@ -32,17 +38,6 @@ def run(args: argparse.Namespace) -> int:
         result = _plan_json(opened.plan, done, speed_here(opened, speed) if speed else None, exact=True)
     emit(result) if args.json else _print_plan(study, result)
     return 0
-
-
-def _plan_without_data(study: Study) -> StudyPlan:
-    """Return the plan for the complete data set: the sizes of random requests depend on nothing else."""
-    name, values = parse_spec(study.data)
-    by_size = all(spec.needs_early_models or spec.kind == "random" for spec in study.requests.values())
-    sizes = data_set(name).sizes
-    if sizes is None or not by_size or study.stratified:
-        raise RegunError(f"planning this study needs its data; give --data-dir FOLDER (it forgets {study.forget}).")
-    train, test = int(values.get("limit", sizes[0])), int(values.get("test_limit", sizes[1]))
-    return plan_study(study, labels_of_size(train), test)
 
 
 def _plan_json(plan: StudyPlan, done: set[str], speed: Speed | None, *, exact: bool) -> dict[str, Any]:

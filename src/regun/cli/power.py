@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from regun.cli.study import folder_of, open_context, print_failed, run_study, selected_study
 from regun.cli.terminal import emit, print_table
@@ -20,24 +19,22 @@ def run(args: argparse.Namespace) -> int:
     results = collect(opened, summary.failed)
     estimates = powers(results)
     if args.json:
-        emit(_json(results, estimates, summary.failed))
+        rows = [{**asdict(power), "ratio": power.ratio, "meaning": power.meaning} for power in estimates]
+        main = {block.main_gap for block in results.blocks}
+        emit(
+            {
+                "study": results.name,
+                "powers": [row for row in rows if row["seed"] is None and row["number"] in main],
+                "seeds": [row for row in rows if row["seed"] is not None],
+                "parts": [row for row in rows if row["seed"] is None and row["number"] not in main],
+                "missing": list(results.missing),
+                "failed": summary.failed,
+            }
+        )
     else:
         _print(results, estimates)
         print_failed(summary.failed)
     return 1 if summary.failed or results.missing else 0
-
-
-def _json(results: Results, estimates: Sequence[Power], failed: dict[str, str]) -> dict[str, Any]:
-    rows = [{**asdict(power), "ratio": power.ratio, "meaning": power.meaning} for power in estimates]
-    main = {block.main_gap for block in results.blocks}
-    return {
-        "study": results.name,
-        "powers": [row for row in rows if row["seed"] is None and row["number"] in main],
-        "seeds": [row for row in rows if row["seed"] is not None],
-        "parts": [row for row in rows if row["seed"] is None and row["number"] not in main],
-        "missing": list(results.missing),
-        "failed": failed,
-    }
 
 
 def _print(results: Results, estimates: Sequence[Power]) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,12 @@ from regun.errors import RegunError, SettingsError
 from regun.prepared import Prepared
 from regun.render.numbers import duration, many
 
+_PASSED = (
+    *("project", "base", "data_dir", "pipeline", "salt", "model", "out", "folds", "repeats", "share", "top", "seed"),
+    *("deletions", "store", "device", "threads"),
+)
+"""Options that decide what is prepared, and where."""
+
 
 def run(args: argparse.Namespace) -> int:
     use_threads(args.threads)
@@ -28,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
     display = Display("prepare", args.quiet)
     project = read_project(args, display)
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    helpers = [subprocess.Popen(_helper(args), stdout=subprocess.DEVNULL) for _ in range(args.workers - 1)]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in vars(args).items() if name in _PASSED and value]
+    # the same command in other processes: the folds that one takes, the others leave to it
+    helper = [sys.executable, "-m", "regun", "prepare", *options, "--workers=1", "--refresh", "--quiet"]
+    helpers = [subprocess.Popen(helper, stdout=subprocess.DEVNULL) for _ in range(args.workers - 1)]
     try:
         table = prepare_table(
             project,
@@ -43,30 +51,17 @@ def run(args: argparse.Namespace) -> int:
             progress=not args.quiet,
         )
     except BaseException:
-        for helper in helpers:
-            helper.terminate()
+        for process in helpers:
+            process.terminate()
         raise
     finally:
-        for helper in helpers:
-            helper.wait()
+        for process in helpers:
+            process.wait()
     display.close()
     if table.about["created"] < started:
         display.note("the table is up to date: it was made before from the same data, settings and code")
     emit(_json(out, table)) if args.json else _print(out, table, project)
     return 0
-
-
-def _helper(args: argparse.Namespace) -> Sequence[str]:
-    """Return the same command for another process: the folds that it takes, the others leave to it."""
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in vars(args).items() if name in _PASSED and value]
-    return [sys.executable, "-m", "regun", "prepare", *options, "--workers=1", "--refresh", "--quiet"]
-
-
-_PASSED = (
-    *("project", "base", "data_dir", "pipeline", "salt", "model", "out", "folds", "repeats", "share", "top", "seed"),
-    *("deletions", "store", "device", "threads"),
-)
-"""Options that decide what is prepared, and where."""
 
 
 def _json(out: Path, table: Prepared) -> dict[str, Any]:

@@ -48,7 +48,10 @@ class StudyProgress:
             case TaskFinished() | TaskFailed():
                 self._end(event)
             case TaskEvent() if self.live:
-                self._update(event.task, *_state(event))
+                if event.task not in self.running:
+                    self.running[event.task] = self.bars.add_task(event.task, total=1.0, text="")
+                fraction, text = _state(event)
+                self.bars.update(self.running[event.task], completed=fraction, text=text)
             case _:
                 pass
 
@@ -57,32 +60,24 @@ class StudyProgress:
         if self.live:
             self.bars.stop()
 
-    def _update(self, task: str, fraction: float, text: str) -> None:
-        if task not in self.running:
-            self.running[task] = self.bars.add_task(task, total=1.0, text="")
-        self.bars.update(self.running[task], completed=fraction, text=text)
-
     def _end(self, event: TaskFinished | TaskFailed) -> None:
         task = self.plan.tasks[event.task]
         self.ended.add(event.task)
         self.samples += task.work.samples if task.work else 0
         if event.task in self.running:
             self.bars.remove_task(self.running.pop(event.task))
-        left = self._left()
+        count = len(self.plan.tasks) - len(self.ended)
+        samples = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.ended)
+        left = f"{count} tasks left" if count else ""
+        if count and samples and self.samples:
+            seconds = samples * (time.monotonic() - self.started) / self.samples
+            left += f", about {duration(seconds)}"
         self.bars.update(self.all_tasks, completed=len(self.ended), text=left)
         if isinstance(event, TaskFailed):
             self._write(f"FAILED {task.id}: {event.error}")
         elif task.kind in ("train", "tune", "unlearn") or self.live:
             spent = "in the store" if event.in_store else duration(event.seconds)
             self._write(f"{task.id}: {spent}" + (f"; {left}" if left else ""))
-
-    def _left(self) -> str:
-        tasks = len(self.plan.tasks) - len(self.ended)
-        samples = sum(t.work.samples for t in self.plan.tasks.values() if t.work and t.id not in self.ended)
-        if not tasks or not self.samples or not samples:
-            return f"{tasks} tasks left" if tasks else ""
-        seconds = samples * (time.monotonic() - self.started) / self.samples
-        return f"{tasks} tasks left, about {duration(seconds)}"
 
     def _write(self, text: str) -> None:
         write_line(self.bars.console, f"[{len(self.ended)}/{len(self.plan.tasks)}] {text}")

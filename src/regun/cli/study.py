@@ -15,11 +15,9 @@ from regun.cli.terminal import emit, print_table, write
 from regun.devices import as_device
 from regun.errors import Problems, SettingsError
 from regun.experiments.report.formats import render
-from regun.experiments.search import SearchResult
 from regun.experiments.search.settings_file import format_settings
 from regun.experiments.study import Location, OpenStudy, Results, Study, builtin_names
 from regun.experiments.study.collect import collect, request_details, searches
-from regun.experiments.study.details import RequestDetails
 from regun.experiments.study.events import Event
 from regun.experiments.study.executors import Executor, InProcess, Processes
 from regun.experiments.study.paper import paper_numbers
@@ -174,7 +172,20 @@ def folder_of(args: argparse.Namespace, opened: OpenStudy) -> Path:
 
 def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSummary:
     """Run the study on the engine of the arguments, with progress; metrics are logged to `out`."""
-    engine = _engine(args, opened)
+    threads = args.threads or opened.study.threads
+    engine, _, address = args.engine.partition(":")
+    if engine not in ("local", "ray") or (address and engine == "local"):
+        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
+    if engine == "local" and args.workers is not None and args.workers < 1:
+        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
+    executor: Executor
+    if engine == "ray":
+        executor = RayExecutor(opened, address or None, args.workers, threads)
+    elif args.workers in (None, 1):
+        use_threads(threads)
+        executor = InProcess(opened)
+    else:
+        executor = Processes(opened, args.workers, threads)
     names = args.track.split(",") if args.track else ()
     tracking = Tracking(opened, out, open_trackers(names, opened.study.name, out))
     progress = StudyProgress(opened.plan, quiet=args.quiet)
@@ -184,7 +195,7 @@ def run_study(args: argparse.Namespace, opened: OpenStudy, out: Path) -> RunSumm
         progress(event)
 
     try:
-        return execute(opened, engine, on_event)
+        return execute(opened, executor, on_event)
     finally:
         tracking.close()
         progress.close()
@@ -213,38 +224,18 @@ def write_all(opened: OpenStudy, results: Results, out: Path) -> list[Path]:
     """Write report, tables, figures and, if the study tuned, the best settings; return the paths, the report first."""
     from regun.experiments.report.files import study_files  # brings matplotlib, which plans and tables do not need
 
-    files = study_files(results, *report_parts(opened, results, out))
-    if opened.study.tune:
-        files["tuned.toml"] = format_settings(opened.with_searched_settings().settings).encode()
-    return [write(out / name, content) for name, content in files.items()]
-
-
-def report_parts(
-    opened: OpenStudy, results: Results, out: Path
-) -> tuple[list[RequestDetails], list[TradeOff], list[tuple[str, Mapping[str, SearchResult]]]]:
-    """Return what the report shows besides results: details, trade-offs (of a complete earlier sweep), searches."""
     details = [rows for forget in opened.study.forget if (rows := request_details(opened, forget)) is not None]
     tuned = [(spec.label, searches(opened, forget)) for forget, spec in opened.study.requests.items()]
     curves: list[TradeOff] = []
-    if (out / SWEEP).is_file():
+    if (out / SWEEP).is_file():  # of an earlier sweep, if it is complete
         weights: list[float] = read_json((out / SWEEP).read_text(), str(out / SWEEP))["weights"]
         study = opened.with_searched_settings()
         swept = opened.variant(sweep(study, weights))
         if all(task.done(swept) for task in swept.plan.tasks.values()):
             curves = tradeoffs(collect(swept), study, weights)
-    return details, curves or tradeoffs(results), [(label, results) for label, results in tuned if results]
-
-
-def _engine(args: argparse.Namespace, opened: OpenStudy) -> Executor:
-    threads = args.threads or opened.study.threads
-    engine, _, address = args.engine.partition(":")
-    if engine not in ("local", "ray") or (address and engine == "local"):
-        raise SettingsError([f"--engine is {args.engine!r}; give local, ray or ray:ADDRESS."])
-    if engine == "ray":
-        return RayExecutor(opened, address or None, args.workers, threads)
-    if args.workers is not None and args.workers < 1:
-        raise SettingsError([f"--workers is {args.workers}; give at least 1."])
-    if args.workers in (None, 1):
-        use_threads(threads)
-        return InProcess(opened)
-    return Processes(opened, args.workers, threads)
+    files = study_files(
+        results, details, curves or tradeoffs(results), [(label, by_method) for label, by_method in tuned if by_method]
+    )
+    if opened.study.tune:
+        files["tuned.toml"] = format_settings(opened.with_searched_settings().settings).encode()
+    return [write(out / name, content) for name, content in files.items()]

@@ -137,7 +137,7 @@ def _summary(args: argparse.Namespace, search: Search) -> str:
 def _search(args: argparse.Namespace, name: str, plan: Search, start: Start) -> SearchResult:
     display, context = open_display(args, f"tune {name}"), start.context
     about = {**start.setup.about(), "request": args.forget, "split_digest": plan.run.splits.digest}
-    callbacks, on_trial = Callbacks(on_progress=display.progress), display.trials(plan.wanted)
+    callbacks, on_trial = Callbacks(on_progress=display.progress), display.trials(plan.space.at_most(plan.trials))
     result = search(plan, context.store, context.device, about=about, watch=callbacks, on_trial=on_trial)
     note = f"; {result.note}" if result.note else ""
     display.note(f"best {fixed(result.best_score)}, default {fixed(result.default_score)}{note}")

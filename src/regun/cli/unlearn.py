@@ -4,15 +4,16 @@ import argparse
 from pathlib import Path
 from typing import Any, cast
 
-from regun.artifacts import write_weights
+from regun.artifacts import Artifact, write_weights
 from regun.artifacts.out_of_fold import stored_table
 from regun.artifacts.setup import Setup
 from regun.artifacts.unlearnings import Unlearning, unlearn_model
 from regun.cli.arguments import BAD_INPUT, for_shell, location_options
 from regun.cli.display import show_notes
-from regun.cli.options import read_start
+from regun.cli.options import RunContext, Start, read_start
 from regun.cli.terminal import emit, print_table
 from regun.cli.train import accuracies_of, accuracy_text
+from regun.data.examples import Data
 from regun.errors import Problems
 from regun.experiments.search.settings_file import read_settings, settings_for
 from regun.methods import MethodSpec
@@ -24,23 +25,17 @@ from regun.unlearning import Price
 def run(args: argparse.Namespace) -> int:
     problems = Problems()
     start = read_start(args, f"unlearn {args.method.partition(',')[0]}", problems)
-
-    def configured() -> tuple[MethodSpec, Any]:
-        settings = None
-        if args.settings:
-            settings = settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
-        spec = MethodSpec.parse(args.method)
-        return spec, spec.configure(start.family if start else "resnet", start.recipe if start else None, settings)
-
-    configuration = problems.attempt(configured)
+    configuration = problems.attempt(lambda: _read_method(args, start))
     keep, _, criterion = args.keep.partition(":")
     if keep not in ("last", "best") or (criterion and keep == "last"):
         problems.add(f"--keep is {args.keep!r}; give last, best or best:CRITERION.")
-    if configuration is not None and args.prepared is None and _needs_table(*configuration):
-        problems.add(
-            f"{configuration[0].title} needs --prepared FILE, a prepared table; make it with regun prepare --base "
-            f"{args.base} --out FILE."
-        )
+    if configuration is not None and args.prepared is None:
+        spec, config = configuration
+        if spec.method.needs_of(config).out_of_fold:
+            problems.add(
+                f"{spec.title} needs --prepared FILE, a prepared table; make it with regun prepare --base {args.base} "
+                f"--out FILE."
+            )
     table = problems.attempt(lambda: Prepared.load(args.prepared)) if args.prepared is not None else None
     problems.stop_if_any()
     if start is None or configuration is None:
@@ -66,27 +61,37 @@ def run(args: argparse.Namespace) -> int:
     context.display.close()
     if args.out:
         write_weights(Path(args.out), after.tensors("weights"))
-    parts = {
-        "retain": (data.train, splits.retain),
-        "forget": (data.train, splits.forget),
-        "val": (data.train, splits.val),
-        "test": (data.test, None),
-    }
-    keys = ("method", "config", "cost", "diverged", "notes", "warnings", "from_scratch", "forgotten", "weights")
-    result = {
-        "key": after.key,
-        "path": str(after.path),
-        "base": base.key,
-        "accuracy": {name: accuracies_of(m, parts, context) for name, m in (("before", base), ("after", after))},
-        **{key: after.info[key] for key in keys},
-    }
+    result = _result(run, after, data, context)
     emit(result) if args.json else _print(result, setup, args)
     return 0
 
 
-def _needs_table(spec: MethodSpec, config: Any) -> bool:
-    """Return True if the method cannot run without a prepared table."""
-    return spec.method.needs_of(config).out_of_fold
+def _read_method(args: argparse.Namespace, start: Start | None) -> tuple[MethodSpec, Any]:
+    """Return the method and its settings: those of --method override those of --settings, these the family's."""
+    settings = None
+    if args.settings:
+        settings = settings_for(read_settings(args.settings), args.forget, args.method, args.settings)
+    spec = MethodSpec.parse(args.method)
+    return spec, spec.configure(start.family if start else "resnet", start.recipe if start else None, settings)
+
+
+def _result(run: Unlearning, after: Artifact, data: Data, context: RunContext) -> dict[str, Any]:
+    """Return what --json prints: keys of the models, accuracies before and after, and facts of the run."""
+    parts = {
+        "retain": (data.train, run.splits.retain),
+        "forget": (data.train, run.splits.forget),
+        "val": (data.train, run.splits.val),
+        "test": (data.test, None),
+    }
+    keys = ("method", "config", "cost", "diverged", "notes", "warnings", "from_scratch", "forgotten", "weights")
+    models = {"before": run.base, "after": after}
+    return {
+        "key": after.key,
+        "path": str(after.path),
+        "base": run.base.key,
+        "accuracy": {name: accuracies_of(model, parts, context) for name, model in models.items()},
+        **{key: after.info[key] for key in keys},
+    }
 
 
 def _print(result: dict[str, Any], setup: Setup, args: argparse.Namespace) -> None:

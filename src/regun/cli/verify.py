@@ -20,8 +20,16 @@ MARKS = {True: "ok     ", False: "CHANGED", None: "-      "}
 
 def run(args: argparse.Namespace) -> int:
     use_threads(args.threads)
+    if os.path.isdir(args.receipt):
+        if args.project is not None or args.base is not None or args.alone:
+            raise SettingsError(
+                [f"{args.receipt} is a folder; --project, --base and --alone go with one receipt.json."]
+            )
+        verified = verify_folder(Path(args.receipt), public_key=path_of(args.public_key), expect=args.expect)
+    else:
+        verified = _receipt(args)
     groups: dict[str, list[Check]] = {}
-    for name, checks in _folder(args) if os.path.isdir(args.receipt) else _receipt(args):
+    for name, checks in verified:
         groups[name] = checks
         if not args.json:
             print(f"{name}:")
@@ -38,12 +46,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{many(failed, 'check')} failed." if failed else "Nothing was changed.")
     return FAILED if failed else 0
-
-
-def _folder(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:
-    if args.project is not None or args.base is not None or args.alone:
-        raise SettingsError([f"{args.receipt} is a folder; --project, --base and --alone go with one receipt.json."])
-    return verify_folder(Path(args.receipt), public_key=path_of(args.public_key), expect=args.expect)
 
 
 def _receipt(args: argparse.Namespace) -> Iterator[tuple[str, list[Check]]]:

@@ -22,12 +22,11 @@ def test_samples_evaluations_floors_and_every_task_take_their_time() -> None:
     assert seconds_left(plan, set(), Speed(1e18)) >= TASK * (counts["train"] + counts["unlearn"] + counts["evaluate"])
 
 
-def test_what_is_done_takes_nothing_and_workers_share() -> None:
+def test_what_is_done_takes_nothing() -> None:
     plan, speed = plan_study(mini.study(), labels_of_size(400), 100), Speed(100.0, 1.0, 1.0)
     assert seconds_left(plan, set(plan.tasks), speed) == 0
     half = set(list(plan.tasks)[: len(plan.tasks) // 2])
     assert seconds_left(plan, half, speed) < seconds_left(plan, set(), speed)
-    assert seconds_left(plan, set(), speed, workers=2) == pytest.approx(seconds_left(plan, set(), speed) / 2)
 
 
 def test_a_probe_keeps_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from regun.cli.study import write_all
 from regun.experiments.study.collect import collect, request_details
 from regun.experiments.study.opened import OpenStudy
 from regun.experiments.study.plan import labels_of_size, plan_study
+from regun.experiments.study.relearn_curves import RelearnChecks
 from regun.experiments.study.summary import unmarked
+from regun.experiments.study.tasks import Evaluate
 
 METHODS = ("finetune,epochs=1,batch_size=64", "ssd")
 
@@ -52,14 +54,17 @@ def test_its_numbers_are_columns_with_a_noise_floor(opened: OpenStudy) -> None:
 
 
 def test_the_first_point_is_what_the_audit_saw(opened: OpenStudy) -> None:
-    curves = request_details(opened, "0.1").relearning.curves
+    curves, checks = request_details(opened, "0.1").relearning.curves, RelearnChecks(opened)
     block = collect(opened).blocks[0]
-    for name, curve in curves.items():
+    tasks = {task.name: task for task in opened.plan.of_type(Evaluate)}
+    for name, (steps, forget_acc, auc) in curves.items():
         cells = block.row(name).cells
-        assert curve[0].forget_acc == pytest.approx(cells["forget_acc"].mean)
-        assert curve[0].unseen_acc == pytest.approx(cells["test_acc"].mean)
-        assert curve[0].rmia_auc == pytest.approx(cells["rmia_auc"].mean, abs=1e-6)
-        assert curve[-1].forget_acc == pytest.approx(cells["relearn_forget_acc"].mean)
+        points = checks.of(tasks[name]).curve
+        assert list(steps) == [point.steps for point in points]
+        assert forget_acc[0] == pytest.approx(cells["forget_acc"].mean)
+        assert points[0].unseen_acc == pytest.approx(cells["test_acc"].mean)
+        assert auc[0] == pytest.approx(cells["rmia_auc"].mean, abs=1e-6)
+        assert forget_acc[-1] == pytest.approx(cells["relearn_forget_acc"].mean)
 
 
 def test_the_page_draws_the_curves_and_explains_the_numbers(opened: OpenStudy, tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ ROLE_LINES = {
     "method": LineStyle("this method", ACCENT, "-"),
 }
 """Curves by whose they are, in the order in which they are drawn."""
+_CONFIDENCES = (50, 99, 1, 99.99, 0.01, 90, 10)
+"""Ticks of a confidence axis in percent, the most useful first."""
 
 
 def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -> Figure:
@@ -56,9 +58,13 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
         logarithmic = bool(positive) and max(positive) > 6 * float(np.median(positive))
         if logarithmic:
             axes.set_xscale("log")
-        _band(axes, floor)
+        if floor is not None:
+            axes.axvspan(1e-9 if logarithmic else 0, floor.largest, color=NOISE, alpha=0.17, lw=0)
+            axes.axvline(floor.mean, color=NOISE, lw=1.3, linestyle=(0, (4, 2)))
+            if floor.limit > floor.largest:
+                axes.axvspan(floor.largest, floor.limit, color=NOISE, alpha=0.07, lw=0)
         for place, row in enumerate(rows):
-            _row(axes, place, row, gap)
+            _draw_row(axes, place, row, gap)
         axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"{label} (points{', log axis' if logarithmic else ''})")
         _gap_limits(axes, values, floor, logarithmic)
         axes.set_yticks(range(len(rows)), [shortened(label_of(row.title), 20) for row in rows])
@@ -83,16 +89,7 @@ def _gap_limits(axes: Axes, values: Sequence[float], floor: Floor | None, logari
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _band(axes: Axes, floor: Floor | None) -> None:
-    if floor is None:
-        return
-    axes.axvspan(0 if axes.get_xscale() == "linear" else 1e-9, floor.largest, color=NOISE, alpha=0.17, lw=0)
-    axes.axvline(floor.mean, color=NOISE, lw=1.3, linestyle=(0, (4, 2)))
-    if floor.limit > floor.largest:
-        axes.axvspan(floor.largest, floor.limit, color=NOISE, alpha=0.07, lw=0)
-
-
-def _row(axes: Axes, place: int, row: Row, gap: str) -> None:
+def _draw_row(axes: Axes, place: int, row: Row, gap: str) -> None:
     mean, runs = row.cells[gap].mean, [one.value for one in row.cells[gap].by_run]
     if not math.isfinite(mean):
         return
@@ -158,7 +155,12 @@ def histogram_figure(shares: Mapping[str, FloatArray], limits: tuple[float, floa
             axes.stairs(values, edges, color=colour, linestyle=dashes, lw=1.5, label=split)
             if split == "forget":
                 axes.stairs(values, edges, color=colour, alpha=0.2, fill=True, lw=0)
-        ticks = _logit_ticks(limits)
+        ticks: dict[float, str] = {}  # places and texts of as many confidences as fit
+        for confidence in _CONFIDENCES:
+            place = math.log(confidence / (100 - confidence))
+            far = all(abs(place - other) > 0.19 * (limits[1] - limits[0]) for other in ticks)
+            if far and limits[0] <= place <= limits[1]:
+                ticks[place] = f"{confidence:.6g}"
         axes.set(xlim=limits, ylim=(0, 1.06 * top))
         axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
         axes.xaxis.set_major_formatter(FixedFormatter(list(ticks.values())))
@@ -168,21 +170,6 @@ def histogram_figure(shares: Mapping[str, FloatArray], limits: tuple[float, floa
         axes.grid(True, axis="y")
         axes.set_axisbelow(True)
     return figure
-
-
-_CONFIDENCES = (50, 99, 1, 99.99, 0.01, 90, 10)
-"""Ticks in percent, the most wanted first."""
-
-
-def _logit_ticks(limits: tuple[float, float]) -> dict[float, str]:
-    """Places and texts of as many confidences as fit."""
-    width = limits[1] - limits[0]
-    placed: dict[float, str] = {}
-    for confidence in _CONFIDENCES:
-        place = math.log(confidence / (100 - confidence))
-        if limits[0] <= place <= limits[1] and all(abs(place - other) > 0.19 * width for other in placed):
-            placed[place] = f"{confidence:.6g}"
-    return placed
 
 
 def learning_figure(runs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Figure:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from regun.auditing import VERDICTS
 from regun.experiments.report.table import verdict_text
-from regun.experiments.study.results import COSTS, Block, Results, Row, Run
+from regun.experiments.study.results import COSTS, Block, Results, Run
 from regun.render.tables import csv_text
 
 HEAD = (
@@ -26,7 +26,26 @@ runs; costs are means over runs."""
 
 def to_csv(results: Results, metrics: Sequence[str]) -> str:
     """One row for every forget request, method and metric; empty where there is no number."""
-    rows = (_csv_row(results, b, row, name) for b in results.blocks for row in b.rows for name in metrics)
+    rows: list[list[Any]] = []
+    for block, row, name in ((b, r, n) for b in results.blocks for r in b.rows for n in metrics):
+        cell, floor = row.cells.get(name), block.floors.get(name)
+        paper = results.printed(block.forget, row.name, name)
+        value = [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, results.level] if cell else [None] * 6
+        verdicts = cell.verdicts if cell else {}
+        rows.append(
+            [
+                *(results.name, block.forget, block.label, row.name, row.title, row.kind),
+                *(name, results.metrics[name].unit),
+                *value,
+                *(len(cell.by_run) if cell else 0, row.planned, block.rankings[name].marks.get(row.name)),
+                *([cell.retrain, cell.distance] if cell else [None] * 2),
+                *([floor.mean, floor.largest, floor.limit] if floor else [None] * 3),
+                *(verdicts.get(word) for word in VERDICTS),
+                *(row.costs.get(what) for what in COSTS),
+                len(row.diverged),
+                *([paper.mean, paper.std, paper.mark] if paper else [None] * 3),
+            ]
+        )
     return csv_text(HEAD, rows)
 
 
@@ -48,24 +67,6 @@ def to_json(results: Results, metrics: Sequence[str]) -> str:
         "paper": {"setup": results.paper.setup, "note": results.paper.note} if results.paper else None,
     }
     return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _csv_row(results: Results, block: Block, row: Row, name: str) -> list[Any]:
-    cell, floor = row.cells.get(name), block.floors.get(name)
-    paper = results.printed(block.forget, row.name, name)
-    value = [cell.mean, cell.std, cell.repeat_std, cell.low, cell.high, results.level] if cell else [None] * 6
-    verdicts = cell.verdicts if cell else {}
-    return [
-        *(results.name, block.forget, block.label, row.name, row.title, row.kind, name, results.metrics[name].unit),
-        *value,
-        *(len(cell.by_run) if cell else 0, row.planned, block.rankings[name].marks.get(row.name)),
-        *([cell.retrain, cell.distance] if cell else [None] * 2),
-        *([floor.mean, floor.largest, floor.limit] if floor else [None] * 3),
-        *(verdicts.get(word) for word in VERDICTS),
-        *(row.costs.get(what) for what in COSTS),
-        len(row.diverged),
-        *([paper.mean, paper.std, paper.mark] if paper else [None] * 3),
-    ]
 
 
 def _request_json(results: Results, block: Block, metrics: Sequence[str]) -> dict[str, Any]:

@@ -72,8 +72,18 @@ def wrapped(note: str) -> str:
 
 
 def aligned(shown: Table) -> str:
-    """Return a table with columns that line up, below the requests they belong to where there are several."""
-    columns = [_column(shown, place) for place in range(len(shown.heads))]
+    """Return a table with columns that line up, below the requests they belong to where there are several.
+
+    In a column, decimal points and deviations line up, and words stand to the left.
+    """
+    columns: list[list[str]] = []
+    for place, (name, head) in enumerate(zip(shown.columns, shown.heads, strict=True)):
+        cells = [row.cells[place] for row in shown.rows]
+        digits = 0 if name == VERDICT else max((len(cell.value) for cell in cells), default=0)
+        texts = [f"{cell.value:>{digits}} {cell.spread}".rstrip() + _MARKS[cell.mark] for cell in cells]
+        full = max(map(width, [head, *texts]))
+        right = name != VERDICT and not any(cell.spread for cell in cells)
+        columns.append([padded(text, full, right=right) for text in [head, *texts]])
     titles = [
         "  " * (row.kind == "paper") + shortened(one_line(row.title), _TITLE) + " †" * row.diverged
         for row in shown.rows
@@ -105,14 +115,3 @@ def piped(shown: Table) -> str:
         cells = [f"{mark}{cell.value}{mark} {cell.spread}".strip() for mark, cell in marks]
         rows.append([f"*{title}*" if row.kind in ("floor", "paper") else title, *cells])
     return markdown_table(["", *map(markdown_text, heads)], rows)
-
-
-def _column(shown: Table, place: int) -> list[str]:
-    """A column with its head: decimal points and deviations line up, words stand to the left."""
-    cells = [row.cells[place] for row in shown.rows]
-    is_text = shown.columns[place] == VERDICT
-    room = 0 if is_text else max((len(cell.value) for cell in cells), default=0)
-    texts = [f"{cell.value:>{room}} {cell.spread}".rstrip() + _MARKS[cell.mark] for cell in cells]
-    full = max(map(width, [shown.heads[place], *texts]))
-    right = not is_text and not any(cell.spread for cell in cells)
-    return [padded(text, full, right=right) for text in [shown.heads[place], *texts]]

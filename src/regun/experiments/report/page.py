@@ -71,7 +71,7 @@ def build_report(
     """
     gallery = Gallery()
     requests = [_request(results, block, details, tradeoffs, gallery) for block in results.blocks]
-    known = {block.forget for block in results.blocks}
+    evaluated = {block.forget for block in results.blocks}
     gap = next((block.main_gap for block in results.blocks if block.main_gap), None)
     overview = None
     if gap is not None and len(results.blocks) > 1:
@@ -83,7 +83,7 @@ def build_report(
         searches_view(by_method, gallery, title=f"Search of settings, {request}", link=f"search-{k + 1}")
         for k, (request, by_method) in enumerate(searches)
     ]
-    more_tradeoffs = [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget not in known]
+    more_tradeoffs = [(one, panels.tradeoff(one, gallery)) for one in tradeoffs if one.forget not in evaluated]
     return render(
         "report.html",
         PACKAGE,

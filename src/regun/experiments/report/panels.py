@@ -17,7 +17,6 @@ from regun.experiments.study.details import (
     histogram,
     learning_curves,
     median_confidence,
-    relearn_arrays,
     roc_curves,
     true_logits,
 )
@@ -68,25 +67,25 @@ def costs(results: Results, block: Block, gallery: Gallery) -> Markup | None:
 
 def relearning(block: Block, details: RequestDetails, gallery: Gallery) -> dict[str, Any] | None:
     """Draw forget accuracy and attack AUC over the steps of every method, next to Retrain and the references."""
-    if details.relearning is None:
+    relearned = details.relearning
+    if relearned is None:
         return None
-    arrays = relearn_arrays(details.relearning)
-    context = [("reference", curve) for curve in arrays.references]
-    context += [(role, arrays.curves[role]) for role in ("base", "retrain") if role in arrays.curves]
+    curves, limits = relearned.curves, relearned.limits
+    context = [("reference", curve) for curve in relearned.references]
+    context += [(role, curves[role]) for role in ("base", "retrain") if role in curves]
 
     def panel(row: Row) -> Panel:
-        curve = arrays.curves[row.name]
-        figure = charts.relearning_figure([*context, ("method", curve)], arrays.limits)
+        curve = curves[row.name]
+        figure = charts.relearning_figure([*context, ("method", curve)], limits)
         acc, auc = (f"{fixed(values[0], 1)} to {fixed(values[-1], 1)} %" for values in curve[1:])
         svg = gallery.embed(figure, f"Relearning of {row.title}: forget accuracy from {acc}, AUC {auc}")
         return Panel(row.title, f"{fixed(curve[1][0], 0)} → {fixed(curve[1][-1], 0)} %", svg)
 
-    last = details.relearning.curves["retrain"][-1]
     return {
-        "steps": last.steps,
-        "attack": "the loss attack" if last.rmia_auc is None else "RMIA",
+        "steps": int(curves["retrain"][0][-1]),
+        "attack": "the loss attack" if relearned.attack == "smia" else "RMIA",
         "key": _key(gallery, "method", "retrain", "base", "reference"),
-        "panels": [panel(row) for row in block.methods if row.name in arrays.curves],
+        "panels": [panel(row) for row in block.methods if row.name in curves],
     }
 
 

@@ -72,10 +72,10 @@ def tables_of(
     """Return the tables of a study; `columns` chooses what they show, `wide` shows all paper columns and costs."""
     if layout not in LAYOUTS:
         raise RegunError(unknown("layout of a table", layout, LAYOUTS))
-    known = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE, REQUEST, ONCE)
-    wrong = [name for name in columns or () if name not in known] if results.metrics else []
+    allowed = (RUNS, *results.metrics, VERDICT, *COSTS, SHARE, REQUEST, ONCE)
+    wrong = [name for name in columns or () if name not in allowed] if results.metrics else []
     if wrong:
-        raise RegunError("\n".join(unknown("column", name, known) for name in wrong))
+        raise RegunError("\n".join(unknown("column", name, allowed) for name in wrong))
     chosen = default_columns(results, wide, layout) if columns is None else list(dict.fromkeys(columns))
     heads = column_heads(results, chosen)
     parts = [results.blocks] if layout == "fractions" and results.blocks else [(block,) for block in results.blocks]
@@ -111,8 +111,8 @@ def unfinished(blocks: Sequence[Block]) -> list[str]:
 
 def column_heads(results: Results, names: Sequence[str]) -> list[str]:
     """Return the heads of columns."""
-    known = results.metrics
-    return [label(known[name]) if name in known else name.replace("_", " ").capitalize() for name in names]
+    metrics = results.metrics
+    return [label(metrics[name]) if name in metrics else name.replace("_", " ").capitalize() for name in names]
 
 
 def label(metric: Metric) -> str:
@@ -152,9 +152,12 @@ def _rows(results: Results, blocks: Sequence[Block], columns: Sequence[str]) -> 
     """Rows in order; the noise floor after Retrain, the paper's numbers after ours."""
     titles = {row.name: row for block in reversed(blocks) for row in block.rows}
     names = dict.fromkeys(row.name for block in blocks for row in block.rows)
-    floor = [_floor_row(blocks, columns)] if any(block.floors for block in blocks) else []
+    floors = [block.floors.get(name) for block in blocks for name in columns]
+    cells = [TableCell(fixed(f.mean), f"({fixed(f.largest)})", number=f.mean) if f else TableCell("") for f in floors]
+    noise_floor = TableRow("floor", "floor", "noise floor", tuple(cells))
+    floor_rows = [noise_floor] if any(block.floors for block in blocks) else []
     if not any(titles[name].kind == "retrain" for name in names):
-        yield from floor
+        yield from floor_rows
     for name in names:
         rows = [(block, next((row for row in block.rows if row.name == name), None)) for block in blocks]
         cells = tuple(_cell(results, block, row, column) for block, row in rows for column in columns)
@@ -167,13 +170,7 @@ def _rows(results: Results, blocks: Sequence[Block], columns: Sequence[str]) -> 
             ]
             yield TableRow(name, "paper", "paper", tuple(paper))
         if titles[name].kind == "retrain":
-            yield from floor
-
-
-def _floor_row(blocks: Sequence[Block], columns: Sequence[str]) -> TableRow:
-    floors = [block.floors.get(name) for block in blocks for name in columns]
-    cells = [TableCell(fixed(f.mean), f"({fixed(f.largest)})", number=f.mean) if f else TableCell("") for f in floors]
-    return TableRow("floor", "floor", "noise floor", tuple(cells))
+            yield from floor_rows
 
 
 def _cell(results: Results, block: Block, row: Row | None, column: str) -> TableCell:

@@ -45,23 +45,16 @@ def _draw(axes: Axes, tradeoff: TradeOff, crowded: Window | None) -> None:
     axes.margins(0.09)
     retrain = tradeoff.retrain
     if tradeoff.noise is not None:
-        _noise_box(axes, retrain, tradeoff.noise)
+        utility, forgetting = tradeoff.noise
+        corner = (retrain.forgetting - forgetting, retrain.utility - utility)
+        style: dict[str, Any] = {"facecolor": NOISE, "alpha": 0.18, "edgecolor": NOISE, "lw": 0.8}
+        axes.add_patch(Rectangle(corner, 2 * forgetting, 2 * utility, **style, label="noise floor", zorder=1))
     for number, (title, points) in enumerate(tradeoff.curves.items()):
         _curve(axes, label_of(title), points, series(number), crowded)
     for number, (title, point) in enumerate(tradeoff.fixed.items(), start=len(tradeoff.curves)):
         _single(axes, label_of(title), point, series(number).colour, series(number).marker, 7)
     _single(axes, "Base", tradeoff.base, INK, "s", 8, face="white")
     _single(axes, "Retrain", retrain, INK, "*", 15)
-
-
-def _noise_box(axes: Axes, retrain: TradeOffPoint, noise: tuple[float, float]) -> None:
-    utility, forgetting = noise
-    corner = (retrain.forgetting - forgetting, retrain.utility - utility)
-    size = (2 * forgetting, 2 * utility)
-    label = "noise floor"
-    axes.add_patch(
-        Rectangle(corner, *size, facecolor=NOISE, alpha=0.18, edgecolor=NOISE, lw=0.8, label=label, zorder=1)
-    )
 
 
 def _curve(axes: Axes, title: str, points: Sequence[TradeOffPoint], style: Series, crowded: Window | None) -> None:
@@ -74,25 +67,22 @@ def _curve(axes: Axes, title: str, points: Sequence[TradeOffPoint], style: Serie
     axes.plot(x, y, **look_of, markersize=6, markevery=[], label=title, zorder=3)  # the legend shows the marker
     sizes = [9.0 + 40.0 * (k + 1) / len(shown) for k in range(len(shown))]
     axes.scatter(x, y, s=sizes, color=style.colour, marker=style.marker, linewidths=0, zorder=4)
-    for end, inner in ((0, 1), (-1, -2)):
-        if shown[end].w is not None and not _inside(shown[end], crowded):
-            _label_end(axes, shown[end], shown[inner] if len(shown) > 1 else shown[end])
-
-
-def _label_end(axes: Axes, end: TradeOffPoint, inner: TradeOffPoint) -> None:
-    """`w = 0.1` next to the end of a curve, on the side away from the rest of it."""
-    right = end.forgetting >= inner.forgetting
-    axes.annotate(
-        f"w={end.w:g}",
-        (end.forgetting, end.utility),
-        xytext=(7 if right else -7, 4 if end.utility >= inner.utility else -10),
-        textcoords="offset points",
-        ha="left" if right else "right",
-        fontsize=8.5,
-        color=MUTED,
-        annotation_clip=True,
-        zorder=6,
-    )
+    path = shown if len(shown) > 1 else [*shown, *shown]
+    for end, inner in ((path[0], path[1]), (path[-1], path[-2])):
+        if end.w is None or _inside(end, crowded):
+            continue
+        right = end.forgetting >= inner.forgetting  # the side away from the rest of the curve
+        axes.annotate(
+            f"w={end.w:g}",
+            (end.forgetting, end.utility),
+            xytext=(7 if right else -7, 4 if end.utility >= inner.utility else -10),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            fontsize=8.5,
+            color=MUTED,
+            annotation_clip=True,
+            zorder=6,
+        )
 
 
 def _single(

@@ -12,7 +12,6 @@ import numpy as np
 from regun.auditing import Predictions, evaluate
 from regun.auditing.intervals import auc_interval, ks_bar
 from regun.auditing.metrics import GAPS, correct
-from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast
 from regun.errors import AuditError, SettingsError, unknown
 from regun.experiments.search.trials import TrialScore
@@ -56,7 +55,14 @@ def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Pred
     trained on a class rightly treats it differently: the comparison uses unseen examples of forgotten classes only,
     and the accuracy uses retained classes only.
     """
-    contrast = Contrast.of(target["forget"].true_log_prob, _of_the_same_classes(target["forget"], target["unseen"]))
+    forget, unseen = target["forget"], target["unseen"]
+    same_classes = np.isin(unseen.labels, forget.labels)
+    if min(same_classes.sum(), len(forget)) < 2:
+        raise AuditError(
+            f"the reference objective needs at least 2 forgotten and 2 unseen examples of the same classes; got "
+            f"{len(forget)} and {same_classes.sum()}. Set more aside as held-out or validation examples."
+        )
+    contrast = Contrast.of(forget.true_log_prob, unseen.true_log_prob[same_classes])
     auc, ks = auc_interval(contrast), float(contrast.advantage()[0])
     lost = {f"{name}_lost": _accuracy_lost(target, before, name) for name in ("unseen", "retain") if name in before}
     parts = {
@@ -70,14 +76,14 @@ def reference_score(target: Mapping[str, Predictions], before: Mapping[str, Pred
     return TrialScore(score=forgetting + utility, forgetting=forgetting, utility=utility, parts=parts)
 
 
-def beyond(value: float, low: float | None, high: float | None, target: float = 50.0) -> float:
-    """Return the distance of an interval to `target`; 0 if it contains it.
+def beyond(value: float, low: float | None, high: float | None) -> float:
+    """Return the distance of the interval of an AUC to 50 %, a guess; 0 if it contains it.
 
     >>> beyond(60.0, 53.0, 67.0), beyond(52.0, 45.0, 59.0), beyond(40.0, 34.0, 46.0)
     (3.0, 0.0, 4.0)
     """
     low, high = (value if low is None else low), (value if high is None else high)
-    return max(0.0, low - target, target - high)
+    return max(0.0, low - 50.0, 50.0 - high)
 
 
 def _accuracy_lost(target: Mapping[str, Predictions], before: Mapping[str, Predictions], name: str) -> float:
@@ -87,13 +93,3 @@ def _accuracy_lost(target: Mapping[str, Predictions], before: Mapping[str, Predi
     if not retained.any():
         return 0.0
     return max(0.0, 100.0 * float((correct(before[name])[retained] - correct(target[name])[retained]).mean()))
-
-
-def _of_the_same_classes(forget: Predictions, unseen: Predictions) -> FloatArray:
-    chosen = unseen.true_log_prob[np.isin(unseen.labels, forget.labels)]
-    if min(len(chosen), len(forget)) < 2:
-        raise AuditError(
-            f"the reference objective needs at least 2 forgotten and 2 unseen examples of the same classes; got "
-            f"{len(forget)} and {len(chosen)}. Set more aside as held-out or validation examples."
-        )
-    return chosen

@@ -43,18 +43,15 @@ class Proposer:
         if self.space.size is not None:
             return self.space.combinations(self.seed)[number]
         if number < self.spread:
-            return self.space.rounded(self.space.point(self._spread_out(number)))
+            from scipy.stats import qmc  # slow to import
+
+            halton = qmc.Halton(len(self.space.axes), rng=derive(self.seed, "spread") % 2**32)
+            unit = [float(u) for u in halton.fast_forward(number).random(1)[0]]
+            return self.space.rounded(self.space.point(unit))
         from regun.experiments.search.tpe import proposed  # an extra: only spaces with ranges need it
 
         seed = derive(self.seed, "trial", number) % 2**32
         return self.space.rounded(proposed(self.space, done, seed, self.sampler))
-
-    def _spread_out(self, number: int) -> Sequence[float]:
-        """Return the point of a scrambled Halton sequence in the unit cube."""
-        from scipy.stats import qmc  # slow to import
-
-        halton = qmc.Halton(len(self.space.axes), rng=derive(self.seed, "spread") % 2**32)
-        return [float(u) for u in halton.fast_forward(number).random(1)[0]]
 
 
 def run_trials(

@@ -14,6 +14,7 @@ import tomli_w
 
 from regun.errors import RegunError, SettingsError
 from regun.methods import MethodSpec
+from regun.render.tables import plain
 from regun.settings import read_toml
 
 Blocks = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -52,12 +53,12 @@ def settings_for(blocks: Blocks, request: str, method: str, source: str = "the s
     """Return the settings of one request and method (its text up to the first comma)."""
     name = MethodSpec.parse(method).label
     if request not in blocks:
-        known = ", ".join(sorted(blocks)) or "none"
-        raise SettingsError([f"{source} has no settings for the request {request!r}; it has requests: {known}."])
+        requests = ", ".join(sorted(blocks)) or "none"
+        raise SettingsError([f"{source} has no settings for the request {request!r}; it has requests: {requests}."])
     if name not in blocks[request]:
-        known = ", ".join(sorted(blocks[request])) or "none"
+        methods = ", ".join(sorted(blocks[request])) or "none"
         raise SettingsError(
-            [f"{source} has no settings for the method {name!r} and request {request!r}; it has methods: {known}."]
+            [f"{source} has no settings for the method {name!r} and request {request!r}; it has methods: {methods}."]
         )
     return dict(blocks[request][name])
 
@@ -71,7 +72,7 @@ def format_settings(blocks: Blocks, remarks: Mapping[tuple[str, str], str] | Non
     for request, methods in blocks.items():
         for method, values in methods.items():
             remark = (remarks or {}).get((request, method), "")
-            comments = "".join(f"# {_printable(line)}\n" for line in remark.splitlines())
+            comments = "".join(f"# {plain(line)}\n" for line in remark.splitlines())  # TOML: no control characters
             parts.append(comments + tomli_w.dumps({"settings": {request: {method: values}}}))
     return "\n".join(parts) or "[settings]\n"
 
@@ -92,8 +93,3 @@ def _writable(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(_writable(v) and not isinstance(v, list | tuple) for v in cast("list[Any]", value))
     return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _printable(line: str) -> str:
-    """Return the line without control characters, which a TOML comment may not hold."""
-    return "".join(c if c.isprintable() else " " for c in line)

@@ -32,9 +32,9 @@ class Space:
         >>> Space.of(get_method("finetune"), get_method("finetune").configure({"lr": 0.02}), "resnet").axes["lr"].values
         (0.1, 0.05, 0.01, 0.005, 0.02)
         """
-        wanted = {name: axis for name, axis in method.search.get(family, {}).items() if name not in fixed}
-        start = {name: getattr(config, name) for name in wanted}
-        return cls({name: _holding(axis, start[name], f"{method.name}.{name}") for name, axis in wanted.items()}, start)
+        ranges = {name: axis for name, axis in method.search.get(family, {}).items() if name not in fixed}
+        start = {name: getattr(config, name) for name in ranges}
+        return cls({name: _widened(axis, start[name], f"{method.name}.{name}") for name, axis in ranges.items()}, start)
 
     @cached_property
     def size(self) -> int | None:
@@ -57,13 +57,25 @@ class Space:
 
     def point(self, unit: Sequence[float]) -> Values:
         """Return the point of the space at `unit`, one number in [0, 1) per axis, uniform on the scale of each axis."""
-        return {name: _at(axis, u) for (name, axis), u in zip(self.axes.items(), unit, strict=True)}
+        values: Values = {}
+        for (name, axis), u in zip(self.axes.items(), unit, strict=True):
+            if isinstance(axis, Choice):
+                values[name] = axis.values[min(int(u * len(axis.values)), len(axis.values) - 1)]
+            elif axis.log:
+                values[name] = math.exp(math.log(axis.low) + u * (math.log(axis.high) - math.log(axis.low)))
+            else:
+                values[name] = axis.low + u * (axis.high - axis.low)
+        return values
 
     def rounded(self, values: Mapping[str, Any]) -> Values:
         """Return the values rounded to a few digits inside their ranges; the start stays as it is."""
         if dict(values) == dict(self.start):
             return dict(values)
-        return {name: _short(self.axes[name], value) for name, value in values.items()}
+        rounded = dict(values)
+        for name, axis in self.axes.items():
+            if isinstance(axis, Range):
+                rounded[name] = min(max(float(f"{values[name]:.{_DIGITS}g}"), axis.low), axis.high)
+        return rounded
 
     def describe(self) -> dict[str, Any]:
         """Return the space as JSON, for the content key."""
@@ -80,17 +92,17 @@ def searchable(method: Method, config: Any, family: str, fixed: Collection[str] 
     """Return the method's space; raise if there is nothing to search."""
     space = Space.of(method, config, family, fixed)
     if space.size == 1:
-        known = ", ".join(method.search.get(family, {})) or "none for this family of models"
+        searched = ", ".join(method.search.get(family, {})) or "none for this family of models"
         raise SettingsError(
             [
-                f"{method.title} has nothing to search (its searched settings: {known}; fixed: "
+                f"{method.title} has nothing to search (its searched settings: {searched}; fixed: "
                 f"{', '.join(fixed) or 'none'}); leave tune out, give fewer settings, or choose another method."
             ]
         )
     return space
 
 
-def _holding(axis: Choice | Range, value: Any, name: str) -> Choice | Range:
+def _widened(axis: Choice | Range, value: Any, name: str) -> Choice | Range:
     """Return the axis, widened to contain the starting value."""
     if isinstance(axis, Choice):
         wrong = [v for v in (*axis.values, value) if not isinstance(v, str | bool | int | float)]
@@ -103,17 +115,3 @@ def _holding(axis: Choice | Range, value: Any, name: str) -> Choice | Range:
             [f"{name} is searched from {axis.low} to {axis.high} and starts at {value!r}; give {needed}."]
         )
     return Range(min(axis.low, value), max(axis.high, value), axis.log)
-
-
-def _at(axis: Choice | Range, unit: float) -> Any:
-    if isinstance(axis, Choice):
-        return axis.values[min(int(unit * len(axis.values)), len(axis.values) - 1)]
-    if axis.log:
-        return math.exp(math.log(axis.low) + unit * (math.log(axis.high) - math.log(axis.low)))
-    return axis.low + unit * (axis.high - axis.low)
-
-
-def _short(axis: Choice | Range, value: Any) -> Any:
-    if isinstance(axis, Choice):
-        return value
-    return min(max(float(f"{value:.{_DIGITS}g}"), axis.low), axis.high)

@@ -47,13 +47,24 @@ class Search:
         check_objective(self.objective)
         if self.trials < 1:
             raise SettingsError([f"a search has {self.trials} trials; give at least 1."])
-        if self.objective == "gap":
-            _check_oracle(self)
-
-    @property
-    def wanted(self) -> int:
-        """The number of trials to run."""
-        return self.space.at_most(self.trials)
+        if self.objective != "gap":
+            return
+        run, models = self.run, "none" if self.retrain is None else "the retrained model alone"
+        if self.retrain is None or not self.references:
+            raise AuditError(
+                f"the objective gap needs the retrained model and at least one reference, trained like the base model "
+                f"but without the forget set; got {models}. Make them: regun train ... --without REQUEST --seed N, for "
+                f"the base's seed and one more or several. The objective reference needs no retrained model."
+            )
+        if not len(run.splits.val):
+            raise AuditError(
+                "the objective gap is measured on validation examples and the split has none: regun train --split "
+                "val=0.1."
+            )
+        audit = Auditing(
+            target=run.base, data=run.data, splits=run.splits, retrain=self.retrain, references=self.references
+        )
+        check_references(audit)
 
     @cached_property
     def scoring_parts(self) -> dict[str, Indices]:
@@ -138,35 +149,13 @@ def search(
     def make(_: SnapshotFolder) -> Contents:
         proposer = Proposer(space=order.space, seed=order.seed)
         trials = run_trials(proposer, order.trials, attempt, on_trial)
-        return Contents({}, {"data_name": order.run.data.name, "tuned": _outcome(order, trials).to_json()})
+        fixed = {name: getattr(order.run.config, name) for name in order.fixed}
+        note = ""
+        if order.space.size == 1:
+            note = "nothing to search: the method names no ranges for this family of models, so the default stays"
+        elif order.space.size is not None and order.space.size <= order.trials:
+            note = f"all {order.space.size} combinations were tried"
+        result = SearchResult(order.run.method.name, order.objective, trials, fixed, note, order.key())
+        return Contents({}, {"data_name": order.run.data.name, "tuned": result.to_json()})
 
     return SearchResult.from_json(store.make("tuning", order.inputs(), make).info["tuned"])
-
-
-def _outcome(order: Search, trials: tuple[Trial, ...]) -> SearchResult:
-    fixed = {name: getattr(order.run.config, name) for name in order.fixed}
-    note = ""
-    if order.space.size == 1:
-        note = "nothing to search: the method names no ranges for this family of models, so the default stays"
-    elif order.space.size is not None and order.space.size <= order.trials:
-        note = f"all {order.space.size} combinations were tried"
-    return SearchResult(order.run.method.name, order.objective, trials, fixed, note, order.key())
-
-
-def _check_oracle(order: Search) -> None:
-    """Raise unless the objective `gap` has the models and the examples it needs."""
-    if order.retrain is None or not order.references:
-        models = "none" if order.retrain is None else "the retrained model alone"
-        raise AuditError(
-            f"the objective gap needs the retrained model and at least one reference, trained like the base model but "
-            f"without the forget set; got {models}. Make them: regun train ... --without REQUEST --seed N, for the "
-            f"base's seed and one more or several. The objective reference needs no retrained model."
-        )
-    run = order.run
-    if not len(run.splits.val):
-        raise AuditError(
-            "the objective gap is measured on validation examples and the split has none: regun train --split val=0.1."
-        )
-    check_references(
-        Auditing(target=run.base, data=run.data, splits=run.splits, retrain=order.retrain, references=order.references)
-    )

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -11,7 +10,7 @@ from optuna.samplers import BaseSampler, TPESampler
 
 from regun.experiments.search.space import Space, Values
 from regun.experiments.search.trials import SearchResult, Trial
-from regun.methods import Choice, Range
+from regun.methods import Choice
 
 
 def proposed(
@@ -19,7 +18,12 @@ def proposed(
 ) -> Values:
     """Return the proposal of a fresh sampler (by default a multivariate Parzen estimator) after these trials."""
     chosen = sampler(seed) if sampler else TPESampler(seed=seed, multivariate=True, n_startup_trials=1)
-    kinds = {name: _distribution(axis) for name, axis in space.axes.items()}
+    kinds: dict[str, BaseDistribution] = {}
+    for name, axis in space.axes.items():
+        if isinstance(axis, Choice):
+            kinds[name] = CategoricalDistribution(axis.values)
+        else:
+            kinds[name] = FloatDistribution(axis.low, axis.high, log=axis.log)
     with _quiet():
         return _study(done, kinds, chosen).ask(kinds).params
 
@@ -32,7 +36,14 @@ def importance(tuned: SearchResult) -> dict[str, float]:
         return {}
     if len(axes) == 1:
         return {axes[0]: 1.0}
-    kinds = {name: _distribution_of([t.values[name] for t in trials]) for name in axes}
+    kinds: dict[str, BaseDistribution] = {}
+    for name in axes:  # distributions that the values could come from
+        values = [trial.values[name] for trial in trials]
+        if all(isinstance(v, float) for v in values) and len(set(values)) > 5:
+            low, high = min(values), max(values)
+            kinds[name] = FloatDistribution(low, high, log=low > 0 and high > 100 * low)
+        else:
+            kinds[name] = CategoricalDistribution(sorted(set(values), key=str))
     with _quiet():
         study = _study(trials, kinds)
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
@@ -48,19 +59,6 @@ def _study(
     for trial in trials:
         study.add_trial(optuna.create_trial(params=dict(trial.values), distributions=dict(kinds), value=trial.score))
     return study
-
-
-def _distribution(axis: Choice | Range) -> BaseDistribution:
-    if isinstance(axis, Choice):
-        return CategoricalDistribution(axis.values)
-    return FloatDistribution(axis.low, axis.high, log=axis.log)
-
-
-def _distribution_of(values: list[Any]) -> BaseDistribution:
-    """Return a distribution that these values could come from."""
-    if all(isinstance(v, float) for v in values) and len(set(values)) > 5:
-        return FloatDistribution(min(values), max(values), log=min(values) > 0 and max(values) > 100 * min(values))
-    return CategoricalDistribution(sorted(set(values), key=str))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import numpy as np
 
 from regun.auditing import ATTACKS, UNSEEN, Predictions, Risk, risk_list
 from regun.auditing.attack_results import attack_scores, offline_a
-from regun.auditing.durability import RelearningPoint
 from regun.auditing.predictions import FloatArray
 from regun.auditing.roc import Contrast, roc_curve
 from regun.experiments.study.relearn_curves import RelearnCurves
@@ -20,18 +19,6 @@ BINS = 24
 """Bins of a histogram of confidences."""
 RISKY = 25
 _EXTREME = 18.0  # logit of 1 - 1.5e-8: beyond it confidences differ by rounding only
-
-
-@dataclass(frozen=True)
-class RelearnArrays:
-    """Relearning curves as arrays with one row each of steps, forget accuracies and attack AUCs.
-
-    `limits` are the ends of the axes of accuracy and AUC that all curves share.
-    """
-
-    curves: Mapping[str, FloatArray]
-    references: tuple[FloatArray, ...]
-    limits: tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -127,22 +114,6 @@ def histogram(values: FloatArray, limits: tuple[float, float]) -> FloatArray:
 def median_confidence(values: FloatArray) -> float:
     """Return the median probability of the true label from its logits."""
     return 1.0 / (1.0 + math.exp(-sorted(values)[len(values) // 2]))
-
-
-def relearn_arrays(relearning: RelearnCurves) -> RelearnArrays:
-    """Return relearning curves ready to be drawn."""
-
-    def array(curve: Sequence[RelearningPoint]) -> FloatArray:
-        points = [(p.steps, p.forget_acc, p.smia_auc if p.rmia_auc is None else p.rmia_auc) for p in curve]
-        return np.array(points, dtype=float).T
-
-    curves = {name: array(curve) for name, curve in relearning.curves.items()}
-    references = tuple(array(curve) for curve in relearning.references)
-    ends = [(c[1:].min(axis=1), c[1:].max(axis=1)) for c in (*curves.values(), *references)]
-    low, high = np.min([e[0] for e in ends], axis=0), np.max([e[1] for e in ends], axis=0)
-    margin = 0.06 * (high - low) + 0.5
-    acc, auc = zip(low - margin, np.minimum(high + margin, 101.0), strict=True)
-    return RelearnArrays(curves, references, ((float(acc[0]), float(acc[1])), (float(auc[0]), float(auc[1]))))
 
 
 def learning_curves(row: Row) -> list[tuple[list[float], list[float]]]:

@@ -107,9 +107,9 @@ def speed_here(opened: OpenStudy, samples: float) -> Speed:
     return Speed(samples, evaluation, floor)
 
 
-def seconds_left(plan: StudyPlan, done: set[str], speed: Speed, workers: int = 1) -> float:
-    """Return the time for the tasks that are not done, each worker at full speed."""
-    return sum(speed.seconds(task) for task in plan.tasks.values() if task.id not in done) / workers
+def seconds_left(plan: StudyPlan, done: set[str], speed: Speed) -> float:
+    """Return the time for the tasks that are not done, one after the other."""
+    return sum(speed.seconds(task) for task in plan.tasks.values() if task.id not in done)
 
 
 def _seconds(function: Callable[[], object]) -> float:

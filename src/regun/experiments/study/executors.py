@@ -75,11 +75,11 @@ class _Worker:
 class Processes:
     """Worker processes, each with its share of threads; one that dies, hangs or sends nonsense is replaced."""
 
-    def __init__(self, opened: OpenStudy, workers: int, threads: int | None = None, silence: float = SILENCE) -> None:
+    def __init__(self, opened: OpenStudy, workers: int, threads: int | None = None) -> None:
         if workers < 1:
             raise RegunError(f"workers is {workers}; give at least 1.")
         share = threads or max(1, (os.cpu_count() or 1) // workers)
-        self.text, self.silence = payload(opened, share), silence
+        self.text, self.silence = payload(opened, share), SILENCE
         # on Linux workers are forked from a server that has imported everything once and started no threads
         self.context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         self.context.set_forkserver_preload(["regun.experiments.study.worker", "torch._dynamo"])

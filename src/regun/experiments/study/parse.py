@@ -10,7 +10,7 @@ from regun.auditing.attacks import resolve_attack
 from regun.auditing.metrics import resolve_metric
 from regun.data.registry import get_pipeline
 from regun.errors import Problems, RegunError, SettingsError, unknown
-from regun.experiments.search.settings_file import Blocks, parse_settings, read_settings
+from regun.experiments.search.settings_file import parse_settings, read_settings
 from regun.experiments.study.spec import FIRST_REFERENCE, Study, merged
 from regun.forget_spec import ForgetSpec
 from regun.methods import MethodSpec, tuned_files
@@ -50,24 +50,21 @@ def parse_study(text: str, source: str, folder: Path) -> Study:
     check_study(study)
     _check_without_effect(study)
     if study.settings_from:
-        shipped = tuned_files().get(study.settings_from)
-        study = _with_settings(study, read_settings(shipped or folder / study.settings_from))
+        blocks = read_settings(tuned_files().get(study.settings_from) or folder / study.settings_from)
+        names = {*(spec.label for spec in study.method_specs.values()), *study.compared}
+        fitting = {
+            request: {method: block for method, block in methods.items() if method in names}
+            for request, methods in blocks.items()
+            if request in study.forget
+        }
+        if not any(fitting.values()):
+            has = ", ".join(f"{request}: {'/'.join(methods)}" for request, methods in blocks.items()) or "nothing"
+            raise SettingsError(
+                [f"{study.settings_from} has no settings for this study's requests and methods ({has})."]
+            )
+        study = replace(study, settings=merged(fitting, study.settings), settings_from="")
         check_study(study)
     return study
-
-
-def _with_settings(study: Study, blocks: Blocks) -> Study:
-    """Return the study with those blocks of a settings file that are for its requests and methods."""
-    wanted = {*(spec.label for spec in study.method_specs.values()), *study.compared}
-    fitting = {
-        request: {method: block for method, block in methods.items() if method in wanted}
-        for request, methods in blocks.items()
-        if request in study.forget
-    }
-    if not any(fitting.values()):
-        has = ", ".join(f"{request}: {'/'.join(methods)}" for request, methods in blocks.items()) or "nothing"
-        raise SettingsError([f"{study.settings_from} has no settings for this study's requests and methods ({has})."])
-    return replace(study, settings=merged(fitting, study.settings), settings_from="")
 
 
 def _check_shapes(study: Study) -> None:

@@ -28,7 +28,10 @@ class RayExecutor:
         self.ray, self.started_here, share = ray, not ray.is_initialized(), threads or 1
         if self.started_here:
             _start(ray, address, workers, share)
-        self.queue = _queue_here(ray)
+        strategies = import_module("ray.util.scheduling_strategies")  # on this node, the queue is lost only with it
+        here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options = {"num_cpus": 0, "scheduling_strategy": here}
+        self.queue = import_module("ray.util.queue").Queue(actor_options=options)
         gpus = 1 if opened.device.type == "cuda" else 0
         self.remote = ray.remote(num_cpus=share, num_gpus=gpus, max_retries=ATTEMPTS - 1)(ray_task)
         self.text = ray.put(payload(opened, share))
@@ -69,13 +72,6 @@ class RayExecutor:
             self.queue.shutdown(force=True)
         if self.started_here:
             self.ray.shutdown()
-
-
-def _queue_here(ray: Any) -> Any:
-    """Return a queue for events on the node of the study's own process, so that it is lost only together with it."""
-    strategies = import_module("ray.util.scheduling_strategies")
-    here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return import_module("ray.util.queue").Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
 
 
 def _start(ray: Any, address: str | None, workers: int | None, share: int) -> None:

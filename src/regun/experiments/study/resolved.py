@@ -1,6 +1,6 @@
 """A study in full: the recipe, the input pipelines and the settings of every method."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from regun.artifacts.setup import unlearning_pipeline
@@ -28,36 +28,31 @@ def resolved(study: Study) -> dict[str, Any]:
 
 def as_comments(study: Study) -> str:
     """Return the same for people, as comments that may follow the study's file."""
-    return "\n".join(f"# {line}".rstrip() for line in _lines(study)) + "\n"
+    full = resolved(study)
+    lines = [MARK, f"model    {_shown(full['model'])}", f"recipe   {_shown(full['recipe'])}"]
+    for when, pipeline in full["pipeline"].items():
+        about = f": {PIPELINES[pipeline].about}" if pipeline in PIPELINES else ""
+        lines.append(f"{when:<8} with the input pipeline {pipeline}{about}")
+    if study.tune:
+        reported = "one" if study.tuned_on in study.seeds else "none"
+        where = f"on seed {full['tuned_on']}, {reported} of those reported"
+        lines.append(f"tuned    {where}; the search starts from the settings below")
+    if study.references:
+        lines.append(f"references  trained from the seeds {', '.join(map(str, full['reference_seeds']))}")
+    for name, blocks in full["methods"].items():
+        first, *rest = blocks.items()
+        lines.append(f"{name}  {_shown(first[1]) or 'no settings'}")
+        for forget, block in rest:
+            other = {key: value for key, value in block.items() if value != first[1][key]}
+            if other:
+                lines.append(f"    forget {forget}: {_shown(other)}")
+    return "\n".join(f"# {line}".rstrip() for line in lines) + "\n"
 
 
 def without_comments(text: str) -> str:
     """Return a study's file without such comments at its end, which may be of another version of it."""
     head, mark, rest = text.rpartition(f"# {MARK}\n")
     return head if mark and all(line.startswith("#") for line in rest.splitlines()) else text
-
-
-def _lines(study: Study) -> Iterator[str]:
-    full = resolved(study)
-    yield MARK
-    yield f"model    {_shown(full['model'])}"
-    yield f"recipe   {_shown(full['recipe'])}"
-    for when, preset in full["pipeline"].items():
-        about = f": {PIPELINES[preset].about}" if preset in PIPELINES else ""
-        yield f"{when:<8} with the input pipeline {preset}{about}"
-    if study.tune:
-        reported = "one" if study.tuned_on in study.seeds else "none"
-        where = f"on seed {full['tuned_on']}, {reported} of those reported"
-        yield f"tuned    {where}; the search starts from the settings below"
-    if study.references:
-        yield f"references  trained from the seeds {', '.join(map(str, full['reference_seeds']))}"
-    for name, blocks in full["methods"].items():
-        first, *rest = blocks.items()
-        yield f"{name}  {_shown(first[1]) or 'no settings'}"
-        for forget, block in rest:
-            other = {key: value for key, value in block.items() if value != first[1][key]}
-            if other:
-                yield f"    forget {forget}: {_shown(other)}"
 
 
 def _shown(values: Mapping[str, Any]) -> str:

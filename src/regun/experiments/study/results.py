@@ -139,6 +139,11 @@ class Row:
         """Runs that diverged, or whose model gives predictions that are not finite."""
         return [run for run in self.runs if run.diverged is not None or run.evaluation is None]
 
+    @property
+    def rankable(self) -> bool:
+        """Whether it is a method that the study ranks, with every run evaluated and none diverged."""
+        return self.kind == "method" and not self.unranked and self.complete and not self.diverged
+
 
 @dataclass(frozen=True)
 class Floor:
@@ -261,17 +266,22 @@ class Results:
 def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[Row]) -> Block:
     """Return the rows of one request with their shares of Retrain's cost, noise floors and rankings."""
     retrain = next((row.costs for row in rows if row.kind == "retrain"), dict[str, float]())
-    compared = tuple(
-        replace(
-            row,
-            shares={what: 100.0 * v / retrain[what] for what, v in row.costs.items() if retrain.get(what)},
-            once_share=_once_share(row, retrain.get("backward")),
-        )
-        for row in rows
-    )
-    floors = _floors(compared)
-    rankings = {name: _ranking(compared, name, floors.get(name)) for name in _numbers(compared)}
-    return Block(forget=forget, label=label, sizes=sizes, rows=compared, floors=floors, rankings=rankings)
+    whole, compared = retrain.get("backward"), list[Row]()
+    for row in rows:
+        shares = {what: 100.0 * v / retrain[what] for what, v in row.costs.items() if retrain.get(what)}
+        once = [float(run.once["backward"]) for run in row.runs if "backward" in run.once]
+        once_share = 100.0 * spread(once)[0] / whole if once and whole else None
+        compared.append(replace(row, shares=shares, once_share=once_share))
+    floors, rankings = dict[str, Floor](), dict[str, Ranking]()
+    for name in dict.fromkeys(name for row in compared for name in row.cells):
+        floor = _floor([row.cells[name] for row in compared if name in row.cells])
+        if floor is not None:
+            floors[name] = floor
+        measured = [(row, row.cells[name]) for row in compared if row.rankable and name in row.cells]
+        complete = {row.name: cell.distance for row, cell in measured if len(cell.by_run) == row.planned}
+        distances = {method: distance for method, distance in complete.items() if distance is not None}
+        rankings[name] = rank(distances, floor.mean if floor else None)
+    return Block(forget=forget, label=label, sizes=sizes, rows=tuple(compared), floors=floors, rankings=rankings)
 
 
 def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int, *, unranked: bool = False) -> Row:
@@ -347,10 +357,6 @@ def rank(distances: Mapping[str, float], noise: float | None) -> Ranking:
     return Ranking(tuple(order), marks, leaders)
 
 
-def _numbers(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row.cells))
-
-
 def _run_values(run: Run, evaluation: Evaluation, kind: Kind) -> Iterable[tuple[str, RunValue]]:
     """Yield every number of a run; Retrain is at distance 0 from itself, whether audited so or not."""
     for name, number in evaluation.numbers.items():
@@ -373,8 +379,8 @@ def _cell(by_run: Sequence[RunValue]) -> Cell:
         return seeds
 
     def mean_of(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return averaged(by_seed(known))[0] if len(known) == len(values) else None
+        measured = [value for value in values if value is not None]
+        return averaged(by_seed(measured))[0] if len(measured) == len(values) else None
 
     mean, std, repeat_std = averaged(by_seed([one.value for one in by_run]))
     return Cell(
@@ -395,29 +401,12 @@ def _share(cost: Mapping[str, float], block: Block, seed: int) -> float | None:
     return 100.0 * cost["backward"] / whole if whole and "backward" in cost else None
 
 
-def _once_share(row: Row, retrain: float | None) -> float | None:
-    once = [float(run.once["backward"]) for run in row.runs if "backward" in run.once]
-    return 100.0 * spread(once)[0] / retrain if once and retrain else None
-
-
-def _floors(rows: Sequence[Row]) -> dict[str, Floor]:
-    """Return the noise floor of every number: one per seed, the same for all rows, so any row that has it will do."""
-    floors: dict[str, Floor] = {}
-    for name in _numbers(rows):
-        by_run = [one for row in rows if name in row.cells for one in row.cells[name].by_run]
-        gaps = {one.seed: one.gap for one in by_run if one.gap is not None and one.gap.floor_mean is not None}
-        if gaps:
-            parts = [(g.floor_mean or 0.0, g.floor_largest or 0.0, g.floor_limit or 0.0) for g in gaps.values()]
-            means, largest, limits = zip(*parts, strict=True)
-            floors[name] = Floor(spread(means)[0], max(largest), max(limits), len(gaps))
-    return floors
-
-
-def _ranking(rows: Sequence[Row], name: str, floor: Floor | None) -> Ranking:
-    distances: dict[str, float] = {}
-    for row in rows:
-        rankable = row.kind == "method" and not row.unranked and row.complete and not row.diverged
-        cell = row.cells.get(name) if rankable else None
-        if cell is not None and cell.distance is not None and len(cell.by_run) == row.planned:
-            distances[row.name] = cell.distance
-    return rank(distances, floor.mean if floor else None)
+def _floor(cells: Sequence[Cell]) -> Floor | None:
+    """Return the noise floor of a number: one per seed, the same for all rows, so any cell that has it will do."""
+    by_run = [one for cell in cells for one in cell.by_run]
+    gaps = {one.seed: one.gap for one in by_run if one.gap is not None and one.gap.floor_mean is not None}
+    if not gaps:
+        return None
+    parts = [(g.floor_mean or 0.0, g.floor_largest or 0.0, g.floor_limit or 0.0) for g in gaps.values()]
+    means, largest, limits = zip(*parts, strict=True)
+    return Floor(spread(means)[0], max(largest), max(limits), len(gaps))

@@ -71,7 +71,7 @@ class Study:
     seeds: tuple[int, ...] = setting((0,), "training seeds; each has its own split unless split_seed is set")
     repeats: int = setting(1, "unlearning runs for each training seed, each from its own seed", low=1, high=1000)
     split_seed: int | None = setting(None, "one split for all seeds (default: it moves with the seed, as in the paper)")
-    heldout: float = setting(0.1, "fraction set aside as the unseen reference", low=0, high=0.9)
+    heldout: float = setting(0.1, "fraction set aside as unseen examples", low=0, high=0.9)
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
@@ -147,8 +147,8 @@ class Study:
     @cached_property
     def audit_metrics(self) -> tuple[str, ...]:
         """The metrics of every audit besides the built-in ones."""
-        known = {*METRICS, *self.attack_numbers}
-        return tuple(self._in_folder(text) for text in self.metrics if text not in known)
+        measured = {*METRICS, *self.attack_numbers}
+        return tuple(self._in_folder(text) for text in self.metrics if text not in measured)
 
     @cached_property
     def attack_numbers(self) -> tuple[str, ...]:

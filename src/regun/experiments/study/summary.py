@@ -102,14 +102,14 @@ def limits(results: Results) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]
     """Return every limit of the audits with the titles of the rows it holds for, and of the others."""
     rows = [row for block in results.blocks for row in block.rows if row.kind != "retrain" and row.judged]
     titles = dict.fromkeys(row.title for row in rows)
-    whose: dict[str, set[str]] = {}
+    titles_by_limit: dict[str, set[str]] = {}
     for row in rows:
         for run in row.runs:
-            for claim in run.evaluation.limits if run.evaluation else ():
-                whose.setdefault(claim, set()).add(row.title)
+            for limit in run.evaluation.limits if run.evaluation else ():
+                titles_by_limit.setdefault(limit, set()).add(row.title)
     return {
-        claim: (tuple(t for t in titles if t in made), tuple(t for t in titles if t not in made))
-        for claim, made in whose.items()
+        limit: (tuple(t for t in titles if t in concerned), tuple(t for t in titles if t not in concerned))
+        for limit, concerned in titles_by_limit.items()
     }
 
 
@@ -126,8 +126,9 @@ def attack_label(name: str) -> str:
 
 def _compared(block: Block, columns: Iterable[str]) -> list[str]:
     """The columns with a distance to Retrain, where there are methods to compare."""
-    known = {name for row in block.ranked_methods for name, cell in row.cells.items() if cell.distance is not None}
-    return [name for name in dict.fromkeys(columns) if name in known] if len(block.ranked_methods) > 1 else []
+    rows = block.ranked_methods
+    compared = {name for row in rows for name, cell in row.cells.items() if cell.distance is not None}
+    return [name for name in dict.fromkeys(columns) if name in compared] if len(rows) > 1 else []
 
 
 def _most_visible(block: Block) -> dict[str, tuple[str, ...]]:

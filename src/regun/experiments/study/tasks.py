@@ -294,7 +294,7 @@ class Unlearn(Task):
 
     @property
     def id(self) -> str:
-        return f"unlearn {self.row.name}, {self.forget}, seed {self.seed}{_run(self.repeat)}"
+        return f"unlearn {self.row.name}, {self.forget}, seed {self.seed}{_repeat_suffix(self.repeat)}"
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("model", self._run(ctx).inputs())]
@@ -382,7 +382,7 @@ class Evaluate(Task):
 
     @property
     def id(self) -> str:
-        return f"evaluate {self.name}, {self.forget}, seed {self.seed}{_run(self.repeat)}"
+        return f"evaluate {self.name}, {self.forget}, seed {self.seed}{_repeat_suffix(self.repeat)}"
 
     def makes(self, ctx: StudyContext) -> list[Inputs]:
         return [("evaluation", _audit(ctx, self, self.model, self.retrained).inputs())]
@@ -427,7 +427,7 @@ KINDS = tuple(dict.fromkeys(
 ))  # fmt: skip
 
 
-def _run(repeat: int) -> str:
+def _repeat_suffix(repeat: int) -> str:
     return f", run {repeat + 1}" if repeat else ""
 
 

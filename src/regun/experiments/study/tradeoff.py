@@ -1,6 +1,5 @@
 """The trade-off between utility and forgetting: a study swept over w, and its results as curves."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,9 +20,6 @@ class TradeOffPoint:
     utility_std: float | None = None
     forgetting_std: float | None = None
     w: float | None = None
-
-
-UNKNOWN = TradeOffPoint(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -58,29 +54,29 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
 
 def tradeoffs(results: Results, study: Study | None = None, weights: Sequence[float] = WEIGHTS) -> list[TradeOff]:
     """Return the points of all methods per forget request; with the study that was swept, its curves over w."""
-    return [
-        _tradeoff(block, study, weights)
-        for block in results.blocks
-        if all(_point(block.row(name)) for name in ("retrain", "base"))
-    ]
+    return [one for block in results.blocks if (one := _tradeoff(block, study, weights)) is not None]
 
 
-def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff:
+def _tradeoff(block: Block, study: Study | None, weights: Sequence[float]) -> TradeOff | None:
+    """Return the trade-off of one request; None until Retrain and Base have been evaluated."""
+    retrain, base = (_point(block.row(name)) for name in ("retrain", "base"))
+    if retrain is None or base is None:
+        return None
     curves: dict[str, tuple[TradeOffPoint, ...]] = {}
     fixed: dict[str, TradeOffPoint] = {}
-    rows = {row.name: row for row in block.rows}
     if study is None:
-        points = {row.title: _point(row) for row in block.methods}
-        fixed = {title: point for title, point in points.items() if point}
-    for one in study.rows.values() if study else ():
-        texts = _swept(study, one.text, weights) if study else []
-        swept = tuple(p for t in texts if (p := _point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t))))
-        if texts != [one.text]:
-            curves[one.title] = swept
-        elif swept:
-            fixed[one.title] = swept[0]
+        fixed = {row.title: point for row in block.methods if (point := _point(row))}
+    else:
+        rows = {row.name: row for row in block.rows}
+        for method in study.rows.values():
+            texts = _swept(study, method.text, weights)
+            points = [_point(rows.get(t) or rows[MethodSpec.parse(t).label], _weight(t)) for t in texts]
+            evaluated = tuple(point for point in points if point is not None)
+            if texts != [method.text]:
+                curves[method.title] = evaluated
+            elif evaluated:
+                fixed[method.title] = evaluated[0]
     noise = [block.floors[name].largest for name in ("test_acc", "rmia_auc") if name in block.floors]
-    retrain, base = (_point(block.row(name)) or UNKNOWN for name in ("retrain", "base"))
     box = (noise[0], noise[1]) if len(noise) == 2 else None
     return TradeOff(block.forget, block.label, retrain, base, curves, fixed, box)
 
