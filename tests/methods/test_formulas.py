@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn import functional
 from trials import gradient, plain_net, run, state
 
+from expect import error
+from regun.errors import RegunError
 from regun.methods import amun, lur
 from regun.splits import sample
 from regun.training.gradients import fisher_by_batch, fisher_by_example
@@ -109,6 +111,23 @@ def test_lur_redraws_the_weights_of_largest_size_times_gradient(batch_size: int,
             assert (after[chosen].abs() <= after.shape[1] ** -0.5).all()
         else:
             assert (after[chosen] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (("*",), {"0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias"}),
+        (("1.*", "4.weight"), {"1.weight", "1.bias", "4.weight"}),
+    ],
+)
+def test_lur_redraws_linear_and_convolution_layers_only(patterns: tuple[str, ...], names: set[str]) -> None:
+    """Not BatchNorm, not frozen weights, and only what a pattern matches."""
+    layers = [nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 4), nn.Linear(4, 3)]
+    model = nn.Sequential(*layers)
+    model[5].requires_grad_(False)
+    assert lur.eligible(model, patterns).keys() == names
+    with error(RegunError, "lur.layers", "2.*"):
+        lur.eligible(model, ("2.*",))
 
 
 def test_lur_s_fresh_weights_follow_from_the_seed() -> None:
