@@ -58,7 +58,7 @@ def unlearn(
         forget: the training examples to forget.
         retain: the rest of the training data.
         heldout: labelled examples the model was not trained on; ReGUn learns from them.
-        val: examples that only `RunOptions(keep="best")` looks at.
+        val: examples that only `RunOptions(keep="best")` uses.
         method: a name as on the command line (`regun@wide_retain,lr=0.02`; see `regun methods`) or a function of a Job.
         settings: settings of the method, by name.
         recipe: how the model was trained (`{"epochs": 30, "lr": 0.1}`), for methods that train from scratch.
@@ -205,7 +205,7 @@ def relearn(
 
     Args:
         model: the unlearned model.
-        forget, retain: what it was to forget and to keep.
+        forget, retain: the examples it was to forget and to keep.
         test, heldout, val: examples no model was trained on; the first of them is the comparison.
         before: the model before unlearning. A check that does not flag it is inconclusive.
         retrained: one or more models trained without `forget`.

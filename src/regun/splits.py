@@ -41,7 +41,7 @@ class Reserve:
 
 @dataclass(frozen=True)
 class Splits:
-    """Four disjoint, sorted index sets over `total` examples; overlap, an empty forget set and bad indices raise."""
+    """Four disjoint, sorted index sets over `total` examples. Overlap, no forget set and bad indices raise an error."""
 
     retain: Indices
     forget: Indices

@@ -17,15 +17,15 @@ def add_prepare(commands: Commands) -> None:
     parser = command(
         commands,
         "prepare",
-        "predict every training record by models that never saw it, so that requests train nothing but the update",
+        "predict every training record with models that never saw it, so that later requests train only the update",
         "prepare:run",
         "regun prepare --project app.py:project --out prepared.safetensors --workers 2",
-        Option("--out FILE", "the table; a killed run goes on when run again", required=True),
+        Option("--out FILE", "file of the table; after a kill, the same command continues", required=True),
         *_project_options(),
         Option("--folds N", "parts of the training data, each left out of one model (default 4)", whole(2), 4),
-        Option("--repeats N", "how often, with other folds (default 1)", whole(1), 1),
+        Option("--repeats N", "times to repeat, with different folds (default 1)", whole(1), 1),
         Option(
-            "--share S", "part of the project's epochs per model (0.25); not with train_function", number(0, 1), 0.25
+            "--share S", "share of the epochs per model (default 0.25); not with train_function", number(0, 1), 0.25
         ),
         Option("--top N", "with many classes: store the label's and the N largest predictions", whole(1)),
         Option("--seed N", "seed of folds and trainings (default 0)", whole(), 0),
@@ -38,9 +38,9 @@ def add_prepare(commands: Commands) -> None:
 
 
 def add_forget(commands: Commands) -> None:
-    out_models = "short trainings without the records, if there are no retrained models (default 2; 0: none)"
+    out_models = "short models to train for the audit, if there are no retrained models (default 2; 0: none)"
     requester = "reference to the requester (a ticket, not a name), if the file has none"
-    accept = "conditions; default: forgotten, and no more accuracy lost than a retrained model might lose"
+    accept = "acceptance rule; default: forgotten, and no more accuracy lost than a retrained model might lose"
     parser = command(
         commands,
         "forget",
@@ -58,7 +58,7 @@ def add_forget(commands: Commands) -> None:
         Option("--out-models N", out_models, whole(0, 1000)),
         Option("--fallback METHOD", "method to try if the first is not accepted, as in retrain[,KEY=VALUE...]"),
         Option("--ignore-unknown", "continue if some ids are unknown"),
-        Option("--check-content", "also search for overlap by content"),
+        Option("--check-content", "also compare the sets by content, to detect overlap"),
         Option("--sign FILE", "sign the receipt with this Ed25519 private key (PEM)"),
         Option("--reason TEXT", "reason of the request, if the file has none", non_empty),
         Option("--requester TEXT", requester, non_empty),
@@ -66,7 +66,7 @@ def add_forget(commands: Commands) -> None:
         Option("--due DAY", "due day, if the file has none; default: a month after receipt", non_empty),
         Option("--role TEXT", "who is responsible, for the receipt; default: the project's", non_empty),
         Option("--seed N", "seed of the unlearning run (default 0)", whole(), 0),
-        Option("--bootstrap N", "resamples for intervals (1000)", whole(0, 1_000_000), 1000),
+        Option("--bootstrap N", "resamples for the intervals (default 1000)", whole(0, 1_000_000), 1000),
         *machine_options(),
     )
     parser.set_defaults(**DECIDED_BY_PROJECT)
@@ -91,10 +91,10 @@ def add_verify(commands: Commands) -> None:
         "verify a receipt: its files, the ledger's chain and the signature; exit code 1: something was changed",
         "verify:run",
         "regun verify deletions/requests/0001/receipt.json",
-        Option("receipt FILE|DIR", "a receipt.json, or the folder of a ledger to check it all"),
+        Option("receipt FILE|DIR", "a receipt.json, or the folder of a ledger to check all its receipts"),
         Option("--public-key FILE", "the Ed25519 public key (PEM) that must have signed"),
-        Option("--alone", "a signed receipt without its files and ledger"),
-        Option("--expect HASH", "with DIR: the hash of a line that the ledger must have"),
+        Option("--alone", "check a signed receipt without its files and ledger"),
+        Option("--expect HASH", "with DIR: a hash, stored elsewhere, that a line of the ledger must have"),
         *_project_options(),
         *machine_options(),
     )
@@ -109,9 +109,9 @@ def _project_options() -> tuple[Option, ...]:
     """Return the options of the model and the data."""
     return (
         Option("--project FILE.py:FUNCTION", "function that returns a regun.Project"),
-        Option("--base KEY", "instead: a model of the store; ids are training indices"),
+        Option("--base KEY", "instead of --project: a model of the store; ids are training indices"),
         data_dir_option(),
         Option("--pipeline NAME", "with --base: input pipeline"),
-        Option("--salt FILE", "ids are written as hashes under this secret (>= 16 bytes)"),
-        Option("--model FILE.py:FUNCTION", "with --base: your model code, if the model has any"),
+        Option("--salt FILE", "file with a secret (16 bytes or more); ids are written as keyed hashes"),
+        Option("--model FILE.py:FUNCTION", "with --base: the code of your model, if it is not one of regun's"),
     )

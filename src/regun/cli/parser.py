@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
     parser = argparse.ArgumentParser(
         prog="regun",
-        description="Remove the influence of chosen training examples from a trained classifier, and show how well.",
+        description="Remove the influence of chosen training examples from a trained classifier; measure the result.",
         epilog=f"Exit codes:\n{codes}\n\nExample:\n  regun demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -81,7 +81,7 @@ def add_train(commands: Commands) -> None:
         *_setup_options(),
         Option("--without FORGET", f"train without these examples, as Retrain does: {FORGET}"),
         Option("--seed N", seed, whole(), 0),
-        Option(BUDGET, "stop after so many steps or samples, to try a configuration"),
+        Option(BUDGET, "stop after this many steps or samples, to try a configuration"),
         *machine_options(),
     )
 
@@ -139,10 +139,10 @@ def add_tune(commands: Commands) -> None:
 
 def add_audit(commands: Commands) -> None:
     target = "any model of the store, a safetensors file, or a function that returns a trained model"
-    forget = "what should be forgotten (recorded for unlearned and retrained models of the store)"
+    forget = "the forget set; default: the one recorded with an unlearned or retrained model of the store"
     out_models = (
-        "without retrained models: train N on the retain set for a quarter of the epochs (4 do well), to estimate how "
-        "much influence is left"
+        "without retrained models: train N on the retain set for a quarter of the epochs (4 work well), to estimate "
+        "how much influence is left"
     )
     shadows = "also run U-LiRA with N shadow trainings and unlearning runs (unlearned models of the store; costly)"
     command(
@@ -152,13 +152,15 @@ def add_audit(commands: Commands) -> None:
         "audit:run",
         "regun audit 9c41 --risks risks.csv",
         Option("target KEY|FILE|MODULE:FUNCTION", target),
-        Option("--base KEY", "the model before unlearning (recorded for unlearned models of the store)"),
+        Option(
+            "--base KEY", "the model before unlearning; default: the one recorded with an unlearned model of the store"
+        ),
         Option("--forget FORGET", f"{forget}: {FORGET}"),
         Option("--retrained KEYS|none", RETRAINED),
         Option("--attacks NAMES", "attacks, separated by commas: names or file.py:function; default: all that can run"),
         Option("--metrics NAMES", "further numbers, separated by commas: names or file.py:function"),
         Option("--method FILE", "with --shadows: your own method, where the model was unlearned with one"),
-        Option("--relearn", "also fine-tune the models on retained examples, and measure what returns"),
+        Option("--relearn", "also fine-tune the models on retained examples, and measure how much is relearned"),
         Option("--risks FILE", "write risks of forgotten and of exposed retained examples to this .csv or .json file"),
         Option("--all", "show every number, not only the main ones"),
         Option("--out-models N", out_models, whole(0, 100), 0),
@@ -184,13 +186,13 @@ def add_study(commands: Commands) -> None:
     help, probe = "print what a study needs, before anything runs", "run a few training steps to estimate the time"
     example = "regun study plan resnet18-cifar10"
     planned = command(actions, "plan", help, "plan:run", example, *_study_options(), Option("--probe", probe))
-    help = "train base, Retrain and references, and print whether they suffice to compare methods"
+    help = "train base, Retrain and references, and print whether methods can differ significantly"
     example = "regun study power resnet18-cifar10-small --data-dir ~/data --workers 2 --forget 0.1"
     powered = command(actions, "power", help, "power:run", example, *_study_options(), *ENGINE)
     for action in (planned, powered):
         action.set_defaults(out=None)
     out = Option("--out DIR", f"where tables, figures and report go {OUT}")
-    help = "run the missing tasks of a study, then write tables, figures and report; repeat after an interruption"
+    help = "run the missing tasks of a study, then write tables, figures and report; run again after an interruption"
     example = "regun study run resnet18-cifar10-small --data-dir ~/data --workers 2"
     command(actions, "run", help, "study:run", example, *_study_options(), *ENGINE, out)
     help = "write tables, figures and report of the finished tasks"

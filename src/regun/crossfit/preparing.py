@@ -56,11 +56,11 @@ def prepare(
     `heldout`, `val` and `test` are sets the model never saw; audits with the table need at least one of them.
     `eval_data` holds the same records as `data` without random augmentation, where `data` augments. `groups` gives
     each record its user: all rows of one user are in one fold, and so are equal records. With `path` the table is
-    written there, finished folds are kept in `path.parts` until then, and a killed run goes on with the others;
+    written there, finished folds are kept in `path.parts` until then, and a killed run continues with the others;
     processes that run the same call at once share the folds. A table that the same call has written is read instead.
     Under `torchrun` each process trains some of the folds; your `train` must not use the process group itself.
 
-    With `workers`, so many processes train folds at once, with one thread each. What they need is sent to them, so
+    With `workers`, this many processes train folds at once, with one thread each. What they need is sent to them, so
     `train` or `rebuild` must be a function of a module or script, not a lambda or an inner function, and a script needs
     `if __name__ == "__main__":` around the call.
 

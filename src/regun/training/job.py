@@ -37,7 +37,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Budget:
-    """Run until this many optimizer steps or backward samples, whatever the recipe's epochs say (one of the two)."""
+    """Length of a run in optimizer steps or in backward samples (one of the two), in place of the recipe's epochs."""
 
     steps: int | None = None
     samples: int | None = None
@@ -126,7 +126,7 @@ def _ignore(*_: Any) -> None:
 class Job:
     """A private copy of a model, the data it may see, and a seed from which every random number is derived.
 
-    `teacher` is a model of the user's that never saw the forgotten examples; `rebuild(seed)` makes the model afresh,
+    `teacher` is a model of the user's that never saw the forgotten examples; `rebuild(seed)` returns a new model,
     and `recipe` is how it was trained, where that is known.
     """
 

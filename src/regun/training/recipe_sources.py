@@ -89,7 +89,7 @@ def recipe_from_torch(
     """Return the recipe of a training loop with this optimizer (SGD, Adam, AdamW) and scheduler.
 
     Pass them as they are before training. `steps_per_epoch` is needed where the scheduler moves with every batch.
-    Parameter groups without decay are taken to be biases and norms.
+    Parameter groups without decay are assumed to be biases and norms.
 
     >>> recipe = regun.recipe_from_torch(optimizer, scheduler, epochs=30, batch_size=128)  # doctest: +SKIP
     """
