@@ -93,6 +93,7 @@ def test_no_page_with_code_is_left_out() -> None:
 
 PAGES = [
     "index.md",
+    "crossfit.md",
     "deletion.md",
     "methods.md",
     "metrics.md",

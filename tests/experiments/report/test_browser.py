@@ -134,7 +134,7 @@ def test_sorting_reorders_numbers_both_ways(page) -> None:
     assert "Lost" in column(page, "Method")[-1]
     assert page.locator("th[aria-sort=descending]").count() == 1
     assert page.locator("table.sortable").first.locator("tbody.anchors tr").first.text_content().startswith("Retrain")
-    assert "Sorted by Seconds, largest first." in page.locator("#said").text_content()
+    assert "Sorted by Seconds, largest first." in page.locator("#announcement").text_content()
 
 
 def test_sorting_by_keyboard_and_by_name(page) -> None:
