@@ -178,10 +178,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
     rounds, each = _rounds(plan_steps(config, forget, retain, recipe))
     repair = _mean_of_labels(job) if config.repair is None else config.repair
     plain = _plain_share(job, config)
-    counts = [min(size, retain) for size in (update.retain, step_samples(config, forget, retain, recipe))]
-    stream = _stream(
-        job, update.forget, *(_divided(count, plain) for count in counts), rounds - round(repair * rounds), each
-    )
+    together = _divided(min(update.retain, retain), plain)
+    alone = _divided(min(step_samples(config, forget, retain, recipe), retain), plain)
+    stream = _stream(job, update.forget, together, alone, rounds - round(repair * rounds), each)
     return fit(job, stream, loss, recipe.annealed(rounds, update.lr))
 
 
