@@ -8,11 +8,16 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 import regun
 from expect import error
-from regun.data.examples import Batch
+from regun.data.arrays import ArrayExamples
+from regun.data.augment import Flip
+from regun.data.dataset import DatasetExamples
+from regun.data.examples import Batch, InputPipeline
 from regun.data.tensors import TensorExamples
+from regun.data.views import Joined, Selected
 from regun.errors import DataError, RegunError
 from regun.methods import auto, crossfit
 from regun.splits import Splits
@@ -78,6 +83,8 @@ def test_shares_of_the_inputs_are_plain(plain: float, retain_plain: float) -> No
     """The augmentation negates its inputs. All records fit into either part of a step."""
 
     class Negates(TensorExamples):
+        augments = True
+
         def fetch(self, indices: Any, *, augment: bool = False, **rest: Any) -> Batch:
             batch = super().fetch(indices, augment=augment, **rest)
             assert isinstance(batch.x, torch.Tensor)
@@ -120,6 +127,8 @@ def test_short_updates_of_models_that_fit_well_see_plain_retained_inputs(
     augmented: list[int] = []
 
     class Counts(TensorExamples):
+        augments = True
+
         def fetch(self, indices: Any, *, augment: bool = False, **rest: Any) -> Batch:
             if augment:
                 augmented.append(len(indices))
@@ -334,3 +343,34 @@ def test_an_audit_takes_the_table_for_models_that_never_saw_the_records() -> Non
     assert by_table.influence.verdict == by_model.influence.verdict
     with error(DataError, "val"):
         regun.audit(**models, **sets, val=records(30, seed=2), prepared=table, bootstrap=0)
+
+
+def test_data_without_augmentation_have_one_kind_of_retained_inputs() -> None:
+    """One pass over the retained examples instead of two, whatever the share; and no look at the base's fit."""
+    fetched: list[int] = []
+
+    class Counts(TensorExamples):
+        def fetch(self, indices: Any, **rest: Any) -> Batch:
+            fetched.append(len(indices))
+            return super().fetch(indices, **rest)
+
+    x, y = records(646)
+    mine = replace(job(6, 640), examples=Counts(x, y.numpy(), CLASSES))
+    crossfit.unlearn(mine, crossfit.Config(steps=1, repair=0.0, retain_plain=0.5))
+    assert sorted(fetched) == [6, 32]
+
+
+def test_which_examples_augment() -> None:
+    plain = TensorExamples(*(part if number == 0 else part.numpy() for number, part in enumerate(records(4))), CLASSES)
+    pixels, labels = np.zeros((4, 8, 8, 3), dtype=np.uint8), np.zeros(4, dtype=np.int64)
+    images = [
+        ArrayExamples(pixels, labels, CLASSES, InputPipeline("p", (0.5,) * 3, (0.5,) * 3, train=transforms))
+        for transforms in ((), (Flip(),))
+    ]
+    assert [data.augments for data in (plain, *images)] == [False, False, True]
+    assert [Joined((images[k], images[1])).augments for k in (0, 1)] == [True, True]
+    assert not Joined((images[0], images[0])).augments
+    assert [Selected(data, np.arange(2)).augments for data in images] == [False, True]
+    same = TensorDataset(*records(4))
+    assert not DatasetExamples(same, CLASSES).augments
+    assert DatasetExamples(same, CLASSES, evaluation=same).augments

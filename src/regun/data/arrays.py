@@ -66,6 +66,10 @@ class ArrayExamples(Examples):
     def describe_inputs(self) -> dict[str, Any]:
         return self.pipeline.describe()
 
+    @property
+    def augments(self) -> bool:
+        return bool(self.pipeline.train) or bool(self.pipeline.evaluation)
+
     def with_pipeline(self, pipeline: InputPipeline) -> "ArrayExamples":
         """Return the same content with another pipeline; a digest that was computed is reused."""
         computed = vars(self).get("digest", self.precomputed_digest)

@@ -76,6 +76,11 @@ class DatasetExamples(Examples):
             raise DataError(f"there are {len(labels)} labels for {len(self)} items; give one per item.")
         return labels
 
+    @property
+    def augments(self) -> bool:
+        """True if there is a plain version of the records; otherwise both are the same."""
+        return self.evaluation is not None
+
     def describe_inputs(self) -> dict[str, Any]:
         """Return also the class of the dataset and the digest of its file: augmentation happens there."""
         dataset = self.dataset

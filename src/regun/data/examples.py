@@ -80,6 +80,11 @@ class Examples(ABC):
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def augments(self) -> bool:
+        """True if `fetch(augment=True)` may return other inputs than `fetch`."""
+        return True
+
     def labels_at(self, indices: Indices) -> Indices:
         """Return the labels of these examples; a set that must read examples for them reads only these."""
         return self.labels[indices]

@@ -31,6 +31,10 @@ class TensorExamples(Examples):
                 first = int((~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1).nonzero()[0, 0])
                 raise DataError(f"input {name!r} holds NaN or infinity, first in example {first}; clean the data.")
 
+    @property
+    def augments(self) -> bool:
+        return False
+
     def fetch(
         self, indices: Indices, *, augment: bool = False, generator: Generator | None = None, device: Device = "cpu"
     ) -> Batch:

@@ -53,6 +53,10 @@ class Joined(Examples):
     def digest(self) -> str:
         return digest([part.digest for part in self.parts])
 
+    @property
+    def augments(self) -> bool:
+        return any(part.augments for part in self.parts)
+
     def describe_inputs(self) -> dict[str, Any]:
         return {**super().describe_inputs(), "parts": [part.describe_inputs() for part in self.parts]}
 
@@ -139,6 +143,10 @@ class Selected(Examples):
     @cached_property
     def digest(self) -> str:
         return digest([self.examples.digest, digest(self.rows)])
+
+    @property
+    def augments(self) -> bool:
+        return self.examples.augments
 
     def describe_inputs(self) -> dict[str, Any]:
         return {**super().describe_inputs(), "of": self.examples.describe_inputs()}

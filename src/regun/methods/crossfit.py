@@ -192,7 +192,9 @@ def _mean_of_labels(job: Job) -> float:
 
 
 def _plain_share(job: Job, config: Config) -> float:
-    """Return the share of the retained inputs that are plain."""
+    """Return the share of the retained inputs that are plain; data without augmentation have one kind only."""
+    if not job.examples.augments:
+        return 0.0
     if config.retain_plain is not None:
         return config.retain_plain
     retain = np.sort(sample(job.indices("retain"), FIT_SAMPLE, job.seed, "fit"))
