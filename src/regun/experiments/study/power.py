@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regun.auditing import spread
+from regun.auditing import Gap, spread
 from regun.errors import SettingsError
-from regun.experiments.study.results import Block, Results, RunValue
+from regun.experiments.study.results import Block, Results
 from regun.experiments.study.spec import Study
 
 STRONG, WEAK = 6.0, 2.0
@@ -60,15 +60,16 @@ def powers(results: Results) -> list[Power]:
         gap, base = block.main_gap, block.row("base").cells
         if gap is None or gap not in base:
             continue
-        floored = [one for one in base[gap].by_run if one.gap is not None and one.gap.floor_mean is not None]
-        by_number += [_power(block, gap, [one], one.seed) for one in floored]
+        pairs = zip(base[gap].seeds, base[gap].gaps, strict=True)
+        floored = [(seed, one) for seed, one in pairs if one is not None and one.floor_mean is not None]
+        by_number += [_power(block, gap, [one], seed) for seed, one in floored]
         parts = [gap, *(name for name in PARTS if name in base)] if floored else []
-        by_number += [_power(block, name, base[name].by_run, None) for name in parts]
+        by_number += [_power(block, name, base[name].gaps, None) for name in parts]
     return by_number
 
 
-def _power(block: Block, number: str, by_run: Sequence[RunValue], seed: int | None) -> Power:
-    gaps = [one.gap for one in by_run if one.gap is not None]
+def _power(block: Block, number: str, by_run: Sequence[Gap | None], seed: int | None) -> Power:
+    gaps = [gap for gap in by_run if gap is not None]
     return Power(
         forget=block.forget,
         label=block.label,

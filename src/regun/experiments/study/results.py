@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
-from regun.auditing import VERDICTS, Evaluation, Gap, Metric, Verdict, describe, spread
+from regun.auditing import VERDICTS, Estimate, Evaluation, Gap, Metric, Verdict, describe, spread
 from regun.errors import RegunError, not_installed
 from regun.experiments.study.paper import Mark, Paper, Printed
 
@@ -61,19 +61,6 @@ class Run:
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True)
-class RunValue:
-    """A number of one run, with its interval over examples, Retrain's number, and the gap of that seed."""
-
-    seed: int
-    repeat: int
-    value: float
-    low: float | None
-    high: float | None
-    retrain: float | None
-    gap: Gap | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A number over the runs that have it; `low` and `high` are the interval over examples, ends averaged."""
@@ -85,7 +72,12 @@ class Cell:
     high: float | None
     retrain: float | None
     """Retrain's mean over the same seeds."""
-    by_run: tuple[RunValue, ...]
+    seeds: tuple[int, ...]
+    """The training seed of each of these runs."""
+    by_run: tuple[Estimate, ...]
+    """The number of each run, with its interval over examples."""
+    gaps: tuple[Gap | None, ...]
+    """Its distance to Retrain, with the noise floor of that seed."""
 
     @property
     def distance(self) -> float | None:
@@ -95,7 +87,7 @@ class Cell:
     @property
     def verdicts(self) -> dict[Verdict, int]:
         """The number of runs per verdict on the noise floor."""
-        return count(one.gap.verdict for one in self.by_run if one.gap is not None)
+        return count(gap.verdict for gap in self.gaps if gap is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,10 +279,7 @@ def block_of(forget: str, label: str, sizes: Mapping[str, int], rows: Sequence[R
 def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int, *, unranked: bool = False) -> Row:
     """Return the row of a model or method: every number averaged over its runs."""
     evaluated = [(run, run.evaluation) for run in runs if run.evaluation is not None]
-    values: dict[str, list[RunValue]] = {}
-    for run, evaluation in evaluated:
-        for number, value in _run_values(run, evaluation, kind):
-            values.setdefault(number, []).append(value)
+    numbers = dict.fromkeys(name for _, evaluation in evaluated for name in evaluation.numbers)
     costs = {what: [float(run.cost[what]) for run in runs if what in run.cost] for what in COSTS}
     return Row(
         name=name,
@@ -299,7 +288,7 @@ def row_of(name: str, title: str, kind: Kind, runs: Sequence[Run], planned: int,
         runs=tuple(runs),
         planned=planned,
         unranked=unranked,
-        cells={number: _cell(by_run) for number, by_run in values.items()},
+        cells={number: _cell(number, kind, evaluated) for number in numbers},
         verdicts=count(evaluation.verdict for _, evaluation in evaluated) if kind != "retrain" else {},
         costs={what: spread(values)[0] for what, values in costs.items() if values},
     )
@@ -357,40 +346,39 @@ def rank(distances: Mapping[str, float], noise: float | None) -> Ranking:
     return Ranking(tuple(order), marks, leaders)
 
 
-def _run_values(run: Run, evaluation: Evaluation, kind: Kind) -> Iterable[tuple[str, RunValue]]:
-    """Yield every number of a run; Retrain is at distance 0 from itself, whether audited so or not."""
-    for name, number in evaluation.numbers.items():
-        is_distance = describe(name, evaluation).distance  # the number is itself a distance to Retrain
-        gap = evaluation.gaps.get(name)
-        if kind != "retrain":
-            truth = 0.0 if is_distance else evaluation.retrain.get(name)
-            yield name, RunValue(run.seed, run.repeat, number.value, number.low, number.high, truth, gap)
-        elif is_distance:
-            yield name, RunValue(run.seed, run.repeat, 0.0, None, None, 0.0, None)
-        else:
-            yield name, RunValue(run.seed, run.repeat, number.value, number.low, number.high, number.value, None)
+def _cell(number: str, kind: Kind, evaluated: Sequence[tuple[Run, Evaluation]]) -> Cell:
+    """Average a number over the runs that have it; Retrain is at distance 0 from itself, whether audited so or not."""
+    having = [(run, evaluation) for run, evaluation in evaluated if number in evaluation.numbers]
+    is_distance = describe(number, having[0][1]).distance  # the number is itself a distance to Retrain
+    seeds = tuple(run.seed for run, _ in having)
+    by_run = tuple(evaluation.numbers[number] for _, evaluation in having)
+    gaps = tuple(evaluation.gaps.get(number) for _, evaluation in having)
+    retrain = [0.0 if is_distance else evaluation.retrain.get(number) for _, evaluation in having]
+    if kind == "retrain":
+        by_run = (Estimate(0.0),) * len(by_run) if is_distance else by_run
+        gaps, retrain = (None,) * len(gaps), [one.value for one in by_run]
 
-
-def _cell(by_run: Sequence[RunValue]) -> Cell:
-    def by_seed(values: Sequence[float]) -> dict[int, list[float]]:
-        seeds: dict[int, list[float]] = {}
-        for one, value in zip(by_run, values, strict=True):
-            seeds.setdefault(one.seed, []).append(value)
-        return seeds
+    def average(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+        by_seed: dict[int, list[float]] = {}
+        for seed, value in zip(seeds, values, strict=True):
+            by_seed.setdefault(seed, []).append(value)
+        return averaged(by_seed)
 
     def mean_of(values: Sequence[float | None]) -> float | None:
         measured = [value for value in values if value is not None]
-        return averaged(by_seed(measured))[0] if len(measured) == len(values) else None
+        return average(measured)[0] if len(measured) == len(values) else None
 
-    mean, std, repeat_std = averaged(by_seed([one.value for one in by_run]))
+    mean, std, repeat_std = average([one.value for one in by_run])
     return Cell(
         mean=mean,
         std=std,
         repeat_std=repeat_std,
         low=mean_of([one.low for one in by_run]),
         high=mean_of([one.high for one in by_run]),
-        retrain=mean_of([one.retrain for one in by_run]),
-        by_run=tuple(by_run),
+        retrain=mean_of(retrain),
+        seeds=seeds,
+        by_run=by_run,
+        gaps=gaps,
     )
 
 
@@ -403,8 +391,8 @@ def _share(cost: Mapping[str, float], block: Block, seed: int) -> float | None:
 
 def _floor(cells: Sequence[Cell]) -> Floor | None:
     """Return the noise floor of a number: one per seed, the same for all rows, so any cell that has it will do."""
-    by_run = [one for cell in cells for one in cell.by_run]
-    gaps = {one.seed: one.gap for one in by_run if one.gap is not None and one.gap.floor_mean is not None}
+    pairs = [pair for cell in cells for pair in zip(cell.seeds, cell.gaps, strict=True)]
+    gaps = {seed: gap for seed, gap in pairs if gap is not None and gap.floor_mean is not None}
     if not gaps:
         return None
     parts = [(g.floor_mean or 0.0, g.floor_largest or 0.0, g.floor_limit or 0.0) for g in gaps.values()]
