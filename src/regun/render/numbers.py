@@ -90,10 +90,14 @@ def many(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def shortened(value: object, longest: int) -> str:
-    """Any value as text of bounded length."""
+def shortened(value: object, longest: int, *, tail: int = 0) -> str:
+    """Any value as text of bounded length; `tail` characters of its end stay, where they tell values apart.
+
+    >>> shortened("Cross-fitted references, 8 %", 18, tail=3)
+    'Cross-fitted r…8 %'
+    """
     text = str(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1 - tail] + "…" + text[len(text) - tail :]
 
 
 def pairs(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

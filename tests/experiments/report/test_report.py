@@ -122,7 +122,10 @@ class TestSummary:
 
     def test_unranked_methods_are_named(self) -> None:
         rows = method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), unranked=True)
-        assert "Unranked: Nearest." in self.notes(*rows)
+        assert_names(self.notes(*rows), "Nearest", "0.10")  # closer than every ranked method
+        farther = self.notes(*rows[:2], replace(method("Farther", 5.0), unranked=True))
+        assert "Farther" in farther
+        assert "5.00" not in farther
         assert "Nearest" not in self.lead(*rows)
 
     def test_nobody_leads(self) -> None:

@@ -46,7 +46,7 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
     """Draw the distance of every row to Retrain, in this order, run by run; the band is the noise floor."""
     with look():
         longest = max((len(row.title) for row in rows), default=0)
-        left = min(155.0, 20.0 + 6.4 * longest)
+        left = min(161.0, 20.0 + 6.4 * longest)
         height = 62 + 24 * len(rows)
         figure = Figure(figsize=(400 * UNIT, height * UNIT))
         axes = figure.add_axes((left / 400, 44 / height, (400 - 48 - left) / 400, (height - 54) / height))
@@ -67,7 +67,7 @@ def gap_figure(rows: Sequence[Row], gap: str, floor: Floor | None, label: str) -
             _draw_row(axes, place, row, gap)
         axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"{label} (points{', log axis' if logarithmic else ''})")
         _gap_limits(axes, values, floor, logarithmic)
-        axes.set_yticks(range(len(rows)), [shortened(label_of(row.title), 20) for row in rows])
+        axes.set_yticks(range(len(rows)), [shortened(label_of(row.title), 22, tail=5) for row in rows])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.spines["left"].set_visible(False)
         axes.grid(True, axis="x")

@@ -36,6 +36,8 @@ class Summary:
     """The part that differs most from retrained models, to the titles of the rows that it puts outside."""
     unranked: tuple[str, ...]
     """Titles of the methods that the study does not rank."""
+    closer: tuple[Row, ...]
+    """Those of them that are closer to Retrain than every ranked method, the closest first."""
     over_forgetting: Mapping[str, Mapping[str, int]]
     """Title to attacks to the number of runs in which forgotten examples look less like members than Retrain's."""
 
@@ -65,6 +67,7 @@ def summarize(block: Block) -> Summary:
         no_power=tuple(row for row in block.rows if row.kind == "base" and row.verdicts.get("inconclusive")),
         most_visible=_most_visible(block),
         unranked=tuple(row.title for row in block.methods if row.unranked),
+        closer=tuple(row for row in measured if row.unranked and order and gap and row.cells[gap].mean < order[0][1]),
         over_forgetting={row.title: counts for row in block.methods if (counts := _over_forgetting(row))},
     )
 
