@@ -15,6 +15,7 @@ from regun.experiments.report.page import build_report
 from regun.experiments.search.trials import SearchResult, Trial
 from regun.experiments.study.details import risky, roc_curves
 from regun.experiments.study.results import Results, Row, block_of
+from regun.experiments.study.summary import summarize
 from regun.render.numbers import duration, fixed, names, pairs, percent, settings_text
 from regun.render.template import clean, environment
 from report_samples import (
@@ -123,10 +124,9 @@ class TestSummary:
     def test_unranked_methods_are_named(self) -> None:
         rows = method("Near", 1.0), method("Far", 9.0), replace(method("Nearest", 0.1), unranked=True)
         assert_names(self.notes(*rows), "Nearest", "0.10")  # closer than every ranked method
-        farther = self.notes(*rows[:2], replace(method("Farther", 5.0), unranked=True))
-        assert "Farther" in farther
-        assert "5.00" not in farther
         assert "Nearest" not in self.lead(*rows)
+        facts = summarize(block(*rows, replace(method("Between", 5.0), unranked=True)))
+        assert [row.title for row in facts.closer] == ["Nearest"]
 
     def test_nobody_leads(self) -> None:
         few = method("Few", 0.1, planned=2)
