@@ -350,14 +350,47 @@ def test_adversarial_examples_fool_the_model_inside_ball_and_box(freeze: bool, b
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
 
 
-def test_already_misclassified_examples_come_back_unchanged_and_resisting_ones_fail() -> None:
+@pytest.mark.parametrize("freeze", [True, False])
+def test_already_misclassified_examples_come_back_unchanged_and_resisting_ones_fail(freeze: bool) -> None:
     view, y, model = linear_view()
     wrong = (y + 1) % 3
-    found = find(view, wrong, AscentSettings(0.05, 5, 0.1, 2))
+    found = find(view, wrong, AscentSettings(0.05, 5, 0.1, 2, freeze=freeze))
     assert torch.equal(found.x, view.x)
     assert torch.equal(found.labels, y)
+    assert found.samples == len(y)
     stubborn = View(view.x, lambda z, rows: functional.one_hot(y[rows], 3).float() + 0 * z.sum())
-    assert find(stubborn, y, AscentSettings(0.05, 3, 0.1, 2)).failed.all()
+    resisting = find(stubborn, y, AscentSettings(0.05, 3, 0.1, 2, freeze=freeze))
+    assert resisting.failed.all()
+    assert resisting.samples == 2 * (3 + 1) * len(y)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_the_length_of_a_step_of_the_attack_does_not_depend_on_the_size_of_the_gradient(scale: float) -> None:
+    """Of two classes the scale of the logits changes the size of the gradient, and not its direction."""
+    generator = torch.Generator().manual_seed(0)
+    x, direction = torch.randn(10, 6, generator=generator), torch.randn(6, generator=generator)
+
+    def view(scale: float) -> View:
+        return View(x, lambda z, rows: scale * torch.stack([z @ direction, -(z @ direction)], dim=1))
+
+    y = view(1.0).logits(x, torch.arange(10)).argmax(1)
+    attack = AscentSettings(0.1, 4, 0.3, 1)
+    one, other = (find(view(size), y, attack) for size in (1.0, scale))
+    torch.testing.assert_close(one.x, other.x)
+    assert torch.equal(one.failed, other.failed)
+
+
+def test_amun_hands_its_settings_to_the_attack(monkeypatch: pytest.MonkeyPatch) -> None:
+    attacks = list[AscentSettings]()
+
+    def recorded(view: View, y: torch.Tensor, attack: AscentSettings):
+        attacks.append(attack)
+        return find(view, y, attack)
+
+    monkeypatch.setattr(amun, "find", recorded)
+    config = amun.Config(epochs=1, batch_size=16, epsilon=0.5, steps=7, step=0.2, rounds=6, freeze=False, restart=True)
+    run(amun, config, model=trained(conv_net(), images()), examples=images(), budget=None)
+    assert set(attacks) == {AscentSettings(0.5, 7, 0.2, 6, freeze=False, restart=True)}
 
 
 def test_freezing_stops_at_the_first_point_that_fools() -> None:

@@ -9,6 +9,7 @@ from expect import error
 from regun.auditing import ATTACKS, NoiseFloor, Predictions, evaluate, noise_floor
 from regun.auditing.attacks import Evidence, rmia
 from regun.auditing.estimates import Ranked, Share
+from regun.auditing.intervals import Resampling, share
 from regun.auditing.metrics import accuracy, divergence
 from regun.auditing.roc import Contrast
 from regun.errors import AuditError
@@ -165,6 +166,11 @@ def test_the_noise_of_examples_is_the_root_mean_square_over_pairs():
         squares.append(10_000 * ((hits[0] - hits[1]).var() / 200 + 1 / 200**2))
     assert FLOOR.examples["forget_acc"] == pytest.approx(np.mean(squares) ** 0.5)
     assert len(set(squares)) > 1
+
+
+def test_the_interval_of_a_share_is_that_of_its_number_of_examples():
+    number = Share(np.repeat([1.0, 0.0], [30, 10])).number("acc", np.empty(0), Resampling(level=0.9))
+    assert number == share(0.75, 40, 0.9)
 
 
 def test_models_that_agree_on_every_example_may_still_differ_on_the_next():

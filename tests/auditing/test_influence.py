@@ -12,7 +12,7 @@ from expect import assert_names, error
 from regun.auditing import Influence, Metric, NoiseFloor, Predictions, evaluate
 from regun.auditing.gaps import INFLUENCE, judge_gaps
 from regun.auditing.hardness import HardnessIndex, _drawn_effects, _normal_effects
-from regun.auditing.influence import influence
+from regun.auditing.influence import DRAWS, _judge_effects, influence
 from regun.errors import AuditError
 
 Odds = Mapping[str, np.ndarray]
@@ -51,6 +51,18 @@ def test_models_that_forgot_nothing_or_half_are_hardly_ever_called_forgotten(n: 
         assert found[kind]["forgotten"] < 8, (kind, found[kind])
     wrong = found["retrained"]["remembered"] + found["retrained"]["over-forgotten"]
     assert wrong < 8  # told apart from what it is, in 5 % of cases
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(0.0, "forgotten"), (-0.8, "inconclusive"), (0.3, "inconclusive"), (1.0, "remembered")]
+)
+def test_forgotten_needs_an_interval_within_the_allowed_share_on_both_sides(after: float, verdict: str) -> None:
+    """Influence before is 1 by construction, and noise does not tell the influence after from 0."""
+    drawn = np.random.default_rng(0).normal(0.0, 0.1, (2, DRAWS))
+    drawn[1] *= {0.3: 2.0, -0.8: 5.0}.get(after, 1.0)
+    part = _judge_effects("test", 100, np.array([1.0, after]), drawn, np.zeros(DRAWS), 1)
+    assert part.verdict == verdict
+    assert part.p_before < 0.01
 
 
 def test_a_retrained_model_is_called_forgotten_once_there_are_enough_records():

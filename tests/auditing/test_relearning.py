@@ -88,6 +88,22 @@ def test_inside_takes_a_model_before_that_the_same_steps_tell() -> None:
     assert not {gap.verdict for gap in relearned(honest, RETRAIN, OTHERS[:1], before=BASE).gaps.values()} - {None}
 
 
+def test_numbers_after_relearning_are_those_of_the_last_point_of_the_curve() -> None:
+    found = relearned(BASE, RETRAIN, OTHERS)
+    last = found.curve[-1]
+    names = {
+        "relearn_forget_acc": last.forget_acc,
+        "relearn_smia_auc": last.smia_auc,
+        "relearn_rmia_auc": last.rmia_auc,
+    }
+    for name, value in names.items():
+        number = found.numbers[name]
+        assert number.value == pytest.approx(value)
+        assert number.low <= number.value <= number.high
+    assert last.rmia_auc != last.smia_auc
+    assert found.retrain["relearn_rmia_auc"] == pytest.approx(found.retrain_curve[-1].rmia_auc)
+
+
 def test_what_the_model_before_says_stands_beside_the_numbers() -> None:
     found = relearned(retrained(5), RETRAIN, OTHERS, before=BASE)
     assert found.before["relearn_forget_acc"].value == 100

@@ -1,6 +1,7 @@
 """The acceptance rule: what it says, what it refuses, that nothing unknown ever passes and nothing passes for nothing."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -55,9 +56,14 @@ def left(answer: str) -> Influence:
     ],
 )
 def test_conditions(text: str, answer: str) -> None:
-    (found, *_) = read_rule(text).judge({"all": FACTS})
+    rule = read_rule(text)
+    (found, *_) = rule.judge({"all": FACTS})
     assert found.result == answer
     assert found.why
+    assert (found.condition, found.scope, found.meaning) == (rule.conditions[0].text, "all", rule.conditions[0].meaning)
+    (unknown, *_) = rule.judge({"all": replace(FACTS, before=None)})
+    assert unknown.result == ("failed" if answer == "failed" else "inconclusive")
+    assert unknown.condition == rule.conditions[0].text
     assert found.meaning
 
 
@@ -116,7 +122,7 @@ def test_forgotten_is_what_the_influence_says(said: str, answer: str) -> None:
     (found,) = read_rule("forgotten").judge({"all": Facts({}, {}, {}, left(said))})
     assert (found.condition, found.result, found.why) == ("forgotten", answer, f"it is {said}.")
     (none,) = read_rule("forgotten").judge({"all": Facts({}, {}, {}, "there is no model")})
-    assert (none.result, none.why) == ("inconclusive", "there is no model")
+    assert (none.condition, none.result, none.why) == ("forgotten", "inconclusive", "there is no model")
 
 
 def test_a_rule_that_does_not_ask_for_forgetting_cannot_tell() -> None:
