@@ -154,7 +154,7 @@ class Prepared:
         return keys_digest(self.keys[(self.sets == 0) & (self.folds[repeat] != fold)])
 
     def save(self, path: str | Path) -> None:
-        """Write the table as one safetensors file, whole or not at all."""
+        """Write the table atomically, as one safetensors file."""
         files.write_file(Path(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:

@@ -112,6 +112,6 @@ def _project_options() -> tuple[Option, ...]:
         Option("--base KEY", "instead of --project: a model of the store; ids are training indices"),
         data_dir_option(),
         Option("--pipeline NAME", "with --base: input pipeline"),
-        Option("--salt FILE", "file with a secret (16 bytes or more); ids are written as keyed hashes"),
+        Option("--salt FILE", "file with a secret (16 bytes or more), to hash ids in receipts and ledger"),
         Option("--model FILE.py:FUNCTION", "with --base: the code of your model, if it is not one of regun's"),
     )

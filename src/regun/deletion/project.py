@@ -88,7 +88,7 @@ class Project:
     method: str = "auto"
     """As on the command line: name@preset,key=value,..."""
     family: str | None = None
-    """Whose preset (resnet, swin) a method takes where none is named; None for its plain defaults."""
+    """Model family (resnet, swin) whose preset a method uses if none is named; None: the method's defaults."""
     accept: str | None = None
     """The acceptance rule; None for the default."""
     rebuild: Callable[[int], nn.Module] | None = None
