@@ -97,6 +97,7 @@ def _needs(method: Method) -> str:
         "retain set": method.needs.retain,
         "held-out set": method.needs.heldout,
         "fresh model": method.needs.fresh_model,
+        "prepared table": method.needs.out_of_fold,
     }
     return ", ".join(["forget set", *(name for name, needed in named.items() if needed)])
 

@@ -1,12 +1,12 @@
 """auto: retrain from scratch where that is short, otherwise distill from a start between base and fresh weights.
 
     R = samples of a retraining: the recipe's epochs times |D_r|; without a recipe a low estimate (8 epochs)
-    R is known and `short`?  Train fresh weights on D_r by the whole recipe                        (claim: retrained)
-    a prepared table?        Distill with `crossfit`; no other model is trained                     (claim: empirical)
+    R is known and `short`?  Train fresh weights on D_r by the whole recipe                                   (exact)
+    a prepared table?        Distill with `crossfit`; no other model is trained                          (approximate)
     otherwise                teacher = fresh weights trained on D_r for a part of the allowance (`share` of R)
-        as good as the base?  Return the teacher: it never saw D_f                                  (claim: retrained)
+        as good as the base?  Return the teacher: it never saw D_f                                             (exact)
         else theta <- (1 - shrink) base + shrink fresh, and for the rest of the allowance, annealed,
-        L = (1 - w) 1/b sum over B_f of KL(teacher(x) || p_theta(.|x)) + w CE(B_r)                  (claim: empirical)
+        L = (1 - w) 1/b sum over B_f of KL(teacher(x) || p_theta(.|x)) + w CE(B_r)                       (approximate)
     not more accurate than the teacher?  Return the teacher.   Ruined?  Return the base, and advise to retrain.
 
 The plan states before the run how many samples it may take; all branches together stay within it. Without a recipe
@@ -70,7 +70,7 @@ class Config:
     """Settings of auto; hardly any need to be given."""
 
     share: float = setting(0.2, "share of a retraining to spend, where retraining is long", above=0, high=1)
-    short: int = setting(100_000, "retrain from scratch if that takes at most so many samples", low=0)
+    short: int = setting(100_000, "retrain from scratch if that takes at most this many samples", low=0)
     from_scratch: str = setting("auto", "whether a retrained model may be returned", choices=("auto", "never"))
     steps: int | None = setting(None, "steps of distilling (default: two fifths of what may be spent)", low=1)
     shrink: float = setting(0.5, "how far to move towards fresh weights before distilling", low=0, high=1)

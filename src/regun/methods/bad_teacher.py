@@ -1,4 +1,4 @@
-"""Bad teacher: learn from a net that knows nothing on the forget set, and from the base model on the retain set.
+"""Bad teacher: distill from a random network on the forget set, and from the base model on the retain set.
 
     L = mean over B of KL(t(x) || p_theta(.|x)),  t = the random net's softmax for x in D_f, the base's for x in D_r
 

@@ -4,18 +4,18 @@
     first part: L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)
     last part:  L = CE(B_r), for a share `repair` of the steps
 
-ReGUn's own idea carried to its end: the reference of a record is a model that really never saw it. The last part
-repairs retain accuracy, and brings back what retained examples teach about the forgotten ones. How much that is, the
-table says: the share of steps is the mean of q at the labels, at most a half. Forgetting that further training undoes
-is undone there, and not after the request. b is the full size of a forget batch, so that a single record weighs as much
+As in ReGUn, the target is a prediction on unseen data; here the reference of a record is a model that never saw it. The
+last part restores retain accuracy, and with it what retained examples teach about the forgotten ones. Its share of the
+steps is the mean of q at the labels, at most a half. What further training would bring back comes back in this part,
+and not after the request. b is the full size of a forget batch, so that a single record weighs as much
 as one of many. All batches of a step go through the model together, and CE is smoothed as in training. The learning
 rate starts at `rate` times that of training, scaled to the size of a step, and anneals to 0. The request costs `share`
 of a retraining; no other model is trained.
 
-Forgotten inputs are plain, not augmented: they are forgotten as they were learned and as an attack sees them. Retained
-ones are plain in part: an augmented input needs more passes to be learned again than a short update has, and a rate
-that forgets for good unlearns retained ones too. The shorter the update and the better the base fits them, the more
-are plain: all in updates of up to 8 % of a retraining of a base that fits 95 % of them, none where it fits 75 %.
+Forgotten inputs are plain, not augmented: they are forgotten as they were learned and as an attack sees them. A part
+of the retained ones is plain too: the rate is high enough to disturb them, and a short update has too few passes to
+learn augmented inputs again. The shorter the update and the better the base fits them, the more are plain: all in
+updates of up to 8 % of a retraining of a base that fits 95 % of them, none where it fits 75 %.
 
 Steps follow the optimizer of training. SGD takes 32 forgotten and 32 retained examples. Adam moves every weight by
 about its rate, however small the gradient. It forgets more for the same samples in many small steps at a higher rate:

@@ -1,4 +1,4 @@
-"""Fanchuan: flatten the answers on the forget set, then push them from the retain set's and repair, in turns.
+"""Fanchuan: make predictions on the forget set uniform, then alternate a contrastive loss and fine-tuning.
 
     first, one pass over D_f:   L = mean over B_f of KL(uniform || p_theta(.|x))
     then each epoch: a forget round,  L = mean over (x, x') in B_f x B_r of -log softmax_x'(z(x) . z(x') / tau),

@@ -1,4 +1,4 @@
-"""Finetune: keep training on what is retained, and let the rest fade.
+"""Finetune: continue training on the retain set.
 
     L = mean CE over B_r,  an epoch = one pass over the retain set
 

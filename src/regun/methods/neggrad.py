@@ -1,4 +1,4 @@
-"""NegGrad: climb the loss of the forget set.
+"""NegGrad: gradient ascent on the loss of the forget set.
 
     L = -mean CE over B_f,  an epoch = one pass over the forget set
 

@@ -1,4 +1,4 @@
-"""NegGrad+: climb the loss of the forget set while descending on the retain set.
+"""NegGrad+: gradient ascent on the forget set, together with gradient descent on the retain set.
 
     L = w CE(B_r) - (1 - w) CE(B_f)
 

@@ -1,4 +1,4 @@
-"""Noisy fine-tuning: clipped gradient steps on the retain set with Gaussian noise, and what they prove.
+"""Noisy fine-tuning: clipped gradient steps on the retain set with Gaussian noise, and the guarantee that follows.
 
     theta_0 <- theta_0 min(1, R / |theta_0|)
     theta <- theta - lr (clip(grad CE(B_r), C) + decay theta) + N(0, noise^2)

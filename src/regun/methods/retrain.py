@@ -1,4 +1,4 @@
-"""Retrain: train from scratch on the retain set. The truth every other method is measured against.
+"""Retrain: train from scratch on the retain set. Every other method is compared with this one.
 
     theta_r = fit(fresh weights, D_r)  by the base model's own recipe
 

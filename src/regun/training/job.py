@@ -151,7 +151,7 @@ class Job:
             return logits_of(self.model, x).float()
 
     def indices(self, part: str) -> Indices:
-        """Return the split's index set of this name; validation is for observers, not for methods."""
+        """Return the split's index set of this name; methods do not read the validation set."""
         if self.splits is None or part not in ("retain", "forget", "heldout", "base"):
             raise RegunError(f"a job has retain, forget, heldout and base examples to offer; got {part!r}.")
         return getattr(self.splits, part)
