@@ -54,6 +54,14 @@ def leaving(tmp_path: Path) -> Path:
     return tmp_path / "leaving.py"
 
 
+@pytest.mark.parametrize(("line", "near"), [("stdy", "study"), ("study lst", "list"), ("Forget", "forget")])
+def test_a_mistyped_command_is_answered_with_the_nearest(line: str, near: str, capsys) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(line.split())
+    assert left.value.code == 2
+    assert_names(capsys.readouterr().err, repr(line.split()[-1]), repr(near))
+
+
 def raising(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
     def data(args: object) -> int:
         raise fault

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from regun.errors import unknown
 from regun.settings import LIMIT, shown
 
 RENAMED = {"pseudonyms": "salt"}
@@ -37,6 +38,14 @@ class Option(NamedTuple):
 
 JSON = Option("--json", "print the result as JSON; progress stays on standard error")
 QUIET = Option("--quiet", "no progress")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests the nearest name for one that does not exist."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(None, unknown(action.dest, str(value), map(str, action.choices)))
 
 
 def command(

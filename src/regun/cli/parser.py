@@ -10,6 +10,7 @@ from regun.cli.arguments import (
     QUIET,
     Commands,
     Option,
+    Parser,
     command,
     data_dir_option,
     machine_options,
@@ -37,7 +38,7 @@ OUT = "(default STORE/studies/NAME)"
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="regun",
         description="Remove the influence of chosen training examples from a trained classifier; measure the result.",
         epilog=f"Exit codes:\n{codes}\n\nExample:\n  regun demo",

@@ -113,7 +113,10 @@ class Plan:
         cost = f"retraining takes {self.retraining:,} samples" + ("" if self.known else " (estimated: no recipe=)")
         limit = f"{self.most:,} samples at most ({self.most / max(1, self.retraining):.0%})"
         if self.training == "whole":
-            return f"{cost}: that is short, so the model is retrained from scratch; with repairs {limit}"
+            return (
+                f"{cost}: that is short, so the model is retrained from scratch, and distilled too if accuracy falls: "
+                f"{limit}"
+            )
         how = {
             "table": "the model is distilled with the prepared table",
             "given": "the model is distilled from your teacher",
