@@ -89,7 +89,7 @@ CHOSEN: dict[str, tuple[str, ...]] = {
 }
 """Modules in which a fault would be silent, and their tests."""
 WIDER: dict[str, tuple[str, ...]] = {
-    "auditing": ("auditing/test_evaluation.py", "auditing/test_verdict.py", "auditing/test_user_functions.py"),
+    "auditing": ("auditing/test_evaluation.py", "auditing/test_verdict.py", "auditing/test_null.py"),
     "training": ("test_methods.py", "test_contract.py"),
     "methods": ("test_contract.py", "test_methods.py", "methods/test_auto.py"),
     "deletion": ("deletion/test_forget.py", "deletion/test_verify.py", "deletion/test_assess.py"),
