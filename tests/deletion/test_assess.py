@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_project import (
     EASY,
     ERASE,
@@ -76,6 +77,17 @@ def test_a_ruined_model_is_rejected_by_the_default_rule(tmp_path: Path) -> None:
     assert drops["val_drop"] > 30
     kept = forget(tmp_path / "kept", ids()[:20], QUICKLY, method=ERASE, **MEMORY)
     assert kept.receipt["audit"]["drops"]["val_drop"] == 0
+
+
+def test_without_the_first_model_influence_is_measured_against_the_model_before(tmp_path: Path) -> None:
+    """The second request's project no longer has the weights of the first model."""
+    forget(tmp_path, ids()[:20], QUICKLY, method=ERASE, **MEMORY)
+    current = Memory()
+    current.load_state_dict(load_file(tmp_path / "requests/0001/model.safetensors"))
+    again = forget(tmp_path, ids()[20:40], QUICKLY, method=ERASE, **{**MEMORY, "model": current})
+    influence = again.receipt["audit"]["influence"]
+    assert set(influence) == set(again.receipt["audit"]["scopes"]) == {"all", "new"}
+    assert {measured["records"] for measured in influence.values()} == {20, 40}
 
 
 def test_the_digest_of_the_weights_is_compared_with_the_file(out: Path) -> None:

@@ -55,6 +55,18 @@ def test_every_flipped_bit_of_the_ledger_is_found_and_its_line_named(out: Path, 
         assert any(f"line {number} " in check.note for check in checks if check.passed is False), line
 
 
+def test_a_file_that_cannot_be_read_is_not_verified(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.open
+
+    def unreadable(path: Path, *args, **more):
+        if path.name == "request.json":
+            raise OSError(5, "input/output error")
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", unreadable)
+    assert failed(verify_receipt(receipt_path(out))) == ["request.json"]
+
+
 def test_the_same_content_in_other_bytes_is_found(out: Path) -> None:
     receipt_path(out).write_text(json.dumps(receipt_of(out)))
     assert failed(verify_receipt(receipt_path(out))) == ["receipt.json"]
