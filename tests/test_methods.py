@@ -293,6 +293,7 @@ def test_salun_with_w_1_is_finetune_under_its_mask() -> None:
 def test_random_labels_are_wrong_and_uniform() -> None:
     y = torch.arange(4).repeat(3000)
     drawn = salun.random_labels(y, 4, torch.Generator().manual_seed(0), wrong=True)
+    assert torch.equal(drawn, salun.random_labels(y, 4, torch.Generator().manual_seed(0), wrong=True))
     assert (drawn != y).all()
     for k in range(4):
         counts = torch.bincount(drawn[y == k], minlength=4)

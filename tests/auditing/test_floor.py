@@ -8,7 +8,7 @@ import pytest
 from expect import error
 from regun.auditing import ATTACKS, NoiseFloor, Predictions, evaluate, noise_floor
 from regun.auditing.attacks import Evidence, rmia
-from regun.auditing.estimates import Ranked, Share
+from regun.auditing.estimates import PerExample, Ranked, Share
 from regun.auditing.intervals import Resampling, share
 from regun.auditing.metrics import accuracy, divergence
 from regun.auditing.roc import Contrast
@@ -171,6 +171,15 @@ def test_the_noise_of_examples_is_the_root_mean_square_over_pairs():
 def test_the_interval_of_a_share_is_that_of_its_number_of_examples():
     number = Share(np.repeat([1.0, 0.0], [30, 10])).number("acc", np.empty(0), Resampling(level=0.9))
     assert number == share(0.75, 40, 0.9)
+
+
+def test_the_interval_of_a_mean_shares_the_draws_of_its_split_and_has_its_own_otherwise():
+    values, drawn = np.arange(100.0), np.full(50, 7.0)
+    shared = PerExample(values, of="forget").number("entropy", drawn, Resampling(50))
+    assert (shared.low, shared.high) == (7.0, 7.0)
+    own = PerExample(values).number("entropy", drawn, Resampling(50))
+    assert own.low < own.value < own.high
+    assert own.value == shared.value == 49.5
 
 
 def test_models_that_agree_on_every_example_may_still_differ_on_the_next():

@@ -86,3 +86,19 @@ class Placed(nn.Linear):
 def test_fresh_weights_are_drawn_on_the_cpu_and_moved_to_the_model_s_device(make) -> None:
     layer = make(Placed(4, 3), 5)
     assert (layer.drawn_after, layer.moves) == (1, 2)
+
+
+class Bare(nn.Module):
+    """Weights that no layer can draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(50.0))
+
+
+def test_numbers_that_no_layer_can_draw_are_permuted_as_the_seed_says() -> None:
+    one, again, other = (shuffled(Bare(), seed).weight for seed in (5, 5, 6))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert torch.equal(one.sort().values, Bare().weight)
+    assert not torch.equal(one, Bare().weight)
