@@ -125,7 +125,13 @@ def test_one_forgotten_example_with_batchnorm(text: str) -> None:
     assert all(torch.isfinite(value).all() for value in job.model.state_dict().values())
 
 
-@pytest.mark.parametrize("text", ["regun@teacher", "regun@teacher_shrink", "sfron,beta=0.5", "rum,easy=regun@teacher"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("regun@teacher", "regun@teacher_shrink", "sfron,beta=0.5", "rum,easy=regun@teacher"),
+        *("finetune", "finetune,subset=true", "uam,rho=0", "uam,epoch=forget", "neggrad_plus,mode=sequential"),
+    ],
+)
 def test_the_planned_work_of_variants_is_the_work_done(text: str) -> None:
     name, preset, values = settings_of(text)
     method = get_method(name)
