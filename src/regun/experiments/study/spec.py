@@ -75,7 +75,7 @@ class Study:
     val: float = setting(0.1, "fraction of the rest for validation", low=0, high=0.9)
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
-    unranked: tuple[str, ...] = setting((), "further methods, which are evaluated alike but not ranked")
+    unranked: tuple[str, ...] = setting((), "further methods, which are tuned and evaluated alike but not ranked")
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
         "method",
