@@ -750,6 +750,15 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return [parser, *(p for action in below for child in action.choices.values() for p in parsers(child))]
 
 
+def test_the_list_of_methods_names_what_each_needs(capsys) -> None:
+    assert main(["methods"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "prepared table" in rows["crossfit"]
+    assert "held-out set" in rows["regun"]
+    assert "fresh model" in rows["retrain"]
+    assert not any(need in rows["neggrad"] for need in ("prepared table", "held-out set", "fresh model", "retain set"))
+
+
 @pytest.mark.parametrize("parser", parsers(build_parser()), ids=lambda p: p.prog)
 def test_every_help_ends_in_a_command_that_can_be_given(parser: argparse.ArgumentParser) -> None:
     program, *args = shlex.split(parser.format_help().strip().splitlines()[-1].removeprefix("Example:"))

@@ -11,7 +11,7 @@ from regun.auditing import Estimate, evaluate
 from regun.errors import RegunError
 from regun.experiments.report.formats import render
 from regun.experiments.report.table import TableRow, spread_text, tables_of, verdict_text
-from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row, block_of, rank
+from regun.experiments.study.results import PAPER_COLUMNS, Block, Results, Row, block_of, rank, row_of
 from regun.render.numbers import fixed
 from report_samples import (
     SIZES,
@@ -305,3 +305,13 @@ def test_rows_beside_the_others_are_judged_alike_and_take_no_marks():
     assert row(whole, "nearest").verdicts == {"passed": 1, "inconclusive": 0, "failed": 0}
     assert "Unranked: Nearest." in said(whole)
     assert "Unranked" not in said(without)
+
+
+def test_retrain_is_at_no_distance_from_itself_and_is_not_judged():
+    """Also where its evaluation holds gaps, as one of a stored model against another retrained one does."""
+    judged = hand_made(3.0)
+    cells = row_of("retrain", "Retrain", "retrain", [run(judged)], 1).cells
+    assert judged.gaps["gap_rftp"].value == 3.0
+    assert {name: cell.gaps for name, cell in cells.items()} == dict.fromkeys(cells, (None,))
+    assert cells["gap_rftp"].mean == cells["gap_rftp"].retrain == 0.0
+    assert not cells["gap_rftp"].verdicts
