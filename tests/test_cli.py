@@ -17,11 +17,11 @@ import torch
 from expect import assert_names
 from regun.artifacts import Contents, Store, state_digest
 from regun.auditing import VERDICTS
-from regun.cli import build_parser, main
+from regun.cli import build_parser, lists, main
 from regun.cli.display import Display
 from regun.cli.terminal import print_table
 from regun.data.registry import DATA_SETS, DataSpec, load_data
-from regun.methods import method_names
+from regun.methods import get_method, method_names
 from regun.splits import Reserve, reserve
 from regun.training.job import Epoch, Progress
 from regun.training.recipes import RECIPES
@@ -750,13 +750,17 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return [parser, *(p for action in below for child in action.choices.values() for p in parsers(child))]
 
 
-def test_the_list_of_methods_names_what_each_needs(capsys) -> None:
-    assert main(["methods"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert "prepared table" in rows["crossfit"]
-    assert "held-out set" in rows["regun"]
-    assert "fresh model" in rows["retrain"]
-    assert not any(need in rows["neggrad"] for need in ("prepared table", "held-out set", "fresh model", "retain set"))
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [
+        ("neggrad", "forget set"),
+        ("regun", "forget set, retain set, held-out set"),
+        ("retrain", "forget set, retain set, fresh model"),
+        ("crossfit", "forget set, retain set, prepared table"),
+    ],
+)
+def test_the_list_of_methods_names_what_each_needs(method: str, needs: str) -> None:
+    assert lists._needs(get_method(method)) == needs
 
 
 @pytest.mark.parametrize("parser", parsers(build_parser()), ids=lambda p: p.prog)
