@@ -3,15 +3,16 @@
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from mini import study
 from regun.data.registry import DATA_SETS, DataSpec, load_data
-from regun.experiments.study.parse import read_study
+from regun.experiments.study.parse import parse_study, read_study
 from regun.experiments.study.plan import StudyPlan, labels_of_size, plan_study
 from regun.experiments.study.spec import Study
-from regun.experiments.study.tasks import Predict
+from regun.experiments.study.tasks import Predict, Tune, Unlearn
 from regun.settings import parse_spec
 
 PAPER = ("resnet18-cifar10", "resnet18-cifar100", "swin-t-tiny-imagenet", "resnet18-tiny-imagenet")
@@ -138,4 +139,16 @@ def test_repeats_multiply_unlearning_only() -> None:
     assert thrice["unlearn"] == 3 * once["unlearn"]
     assert {kind: thrice[kind] for kind in ("train", "tune", "floor")} == {
         kind: once[kind] for kind in ("train", "tune", "floor")
+    }
+
+
+def test_untuned_methods_are_not_searched() -> None:
+    """They run with the settings of the study; the others wait for their search."""
+    text = 'methods = ["regun", "finetune"]\nunranked = ["scrub"]\ntune = { trials = 2 }\nuntuned = ["finetune"]'
+    found = planned(parse_study(text, "s.toml", Path.cwd()))
+    assert {task.row.name for task in found.of_type(Tune)} == {"regun", "scrub"}
+    assert {task.row.name: task.tune is None for task in found.of_type(Unlearn)} == {
+        "regun": False,
+        "finetune": True,
+        "scrub": False,
     }

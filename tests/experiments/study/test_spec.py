@@ -188,6 +188,8 @@ def test_every_mistake_is_named_at_once() -> None:
         ('tune = {objective = "reference"}\nval = 0.0\nheldout = 0.0', ["study.tune", "val", "heldout"]),
         ('[settings."0.10".regun]\nlr = 0.1', ["0.10", "regun"]),
         ('unranked = ["nobody"]', ["nobody"]),
+        ('tune = { trials = 2 }\nuntuned = ["ssd"]', ["study.untuned", "ssd", "regun"]),
+        ('untuned = ["regun"]', ["study.untuned", "study.tune"]),
         ('unranked = ["ssd", "ssd"]', ["study.unranked", "'ssd'"]),
         ("beside = []", ["beside"]),
         ("data = digits", ["TOML"]),

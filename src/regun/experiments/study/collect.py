@@ -70,6 +70,8 @@ def _about(ctx: StudyContext) -> dict[str, str]:
     if study.tuning:
         trials, objective = study.tuning.trials, study.tuning.objective
         about["tuned"] = f"{trials} trials per method by {objective}, on seed {study.tuned_on}"
+        if study.untuned:
+            about["not tuned"] = ", ".join(row.title for row in study.rows.values() if row.text in study.untuned)
     return about
 
 

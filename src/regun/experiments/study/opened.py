@@ -39,4 +39,4 @@ class OpenStudy(StudyContext):
         for task in self.plan.of_type(Tune):
             if task.done(self):
                 settings.setdefault(task.forget, {})[task.row.name] = task.search_result(self).settings
-        return replace(self.study, settings=merged(self.study.settings, settings), tune={})
+        return replace(self.study, settings=merged(self.study.settings, settings), tune={}, untuned=())

@@ -16,7 +16,7 @@ from regun.forget_spec import ForgetSpec
 from regun.methods import MethodSpec, tuned_files
 from regun.settings import parse_spec, read_toml, to_json
 
-LISTS = ("forget", "seeds", "methods", "unranked", "attacks", "metrics")
+LISTS = ("forget", "seeds", "methods", "unranked", "untuned", "attacks", "metrics")
 
 
 def builtin_names() -> list[str]:
@@ -128,15 +128,18 @@ def check_study(study: Study) -> None:
 
 
 def _tuning_problems(study: Study) -> list[str]:
-    """Return what a search would lack."""
+    """Return what a search would lack, and methods excluded from it that are not there."""
+    strangers = [text for text in study.untuned if text not in study.compared]
+    problems = [unknown("method in study.untuned", text, study.compared) for text in strangers]
     if not study.tune:
-        return []
+        unused = "study.untuned has no effect without study.tune; leave it out."
+        return [*problems, unused] if study.untuned else problems
     if study.tune.get("objective", "gap") == "gap":
         lacks = [name for name, value in (("references", study.references), ("val", study.val)) if not value]
-        return [f"study.tune has the objective gap, which needs {name}; set it above 0." for name in lacks]
+        return problems + [f"study.tune has the objective gap, which needs {name}; set it above 0." for name in lacks]
     if not study.val and not study.heldout:
-        return ["study.tune needs unseen examples to score on; set val or heldout above 0."]
-    return []
+        problems.append("study.tune needs unseen examples to score on; set val or heldout above 0.")
+    return problems
 
 
 def _strays(study: Study) -> list[str]:

@@ -190,7 +190,8 @@ class _Planner:
         study = self.study
         method, config = study.resolve(row.text, request.forget)
         table = self._table(method, config, seed, request)
-        tune = self.tune(row, request.forget) if study.tuning and method.search.get(study.family) else None
+        searched = study.tuning and method.search.get(study.family) and row.text not in study.untuned
+        tune = self.tune(row, request.forget) if searched else None
         work = self._method_work(method, config, request, table is not None)
         task = Unlearn(request=request, seed=seed, row=row, repeat=repeat, base=base, tune=tune, table=table, work=work)
         return self.add(task)

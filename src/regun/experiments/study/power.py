@@ -50,7 +50,9 @@ def retrained_only(study: Study) -> Study:
         raise SettingsError(
             [f"study.references is {study.references}; a noise floor needs at least 2 besides Retrain."]
         )
-    return replace(study, methods=(), unranked=(), titles={}, settings={}, tune={}, tune_seed=None, relearn=False)
+    return replace(
+        study, methods=(), unranked=(), untuned=(), titles={}, settings={}, tune={}, tune_seed=None, relearn=False
+    )
 
 
 def powers(results: Results) -> list[Power]:

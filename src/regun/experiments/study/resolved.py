@@ -37,6 +37,7 @@ def as_comments(study: Study) -> str:
         reported = "one" if study.tuned_on in study.seeds else "none"
         where = f"on seed {full['tuned_on']}, {reported} of those reported"
         lines.append(f"tuned    {where}; the search starts from the settings below")
+        lines += [f"untuned  {', '.join(study.untuned)}"] if study.untuned else []
     if study.references:
         lines.append(f"references  trained from the seeds {', '.join(map(str, full['reference_seeds']))}")
     for name, blocks in full["methods"].items():

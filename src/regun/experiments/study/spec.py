@@ -76,6 +76,9 @@ class Study:
     stratified: bool = setting(False, "draw held-out and validation class by class")
     methods: tuple[str, ...] = setting(("regun", "finetune"), "methods, as `name@preset,key=value`")
     unranked: tuple[str, ...] = setting((), "further methods, which are tuned and evaluated alike but not ranked")
+    untuned: tuple[str, ...] = setting(
+        (), "methods of the two lists that run with the settings of the study, without a search"
+    )
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
         "method",

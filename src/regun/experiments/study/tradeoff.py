@@ -48,7 +48,7 @@ def sweep(study: Study, weights: Sequence[float] = WEIGHTS) -> Study:
         for one in _swept(study, row.text, weights):
             titles[one] = row.title + ("" if one == row.text else f", w {_weight(one):g}")
     name, methods = f"{study.name}-tradeoff", tuple(titles)
-    swept = replace(study, name=name, methods=methods, unranked=(), titles={}, tune={}, relearn=False)
+    swept = replace(study, name=name, methods=methods, unranked=(), untuned=(), titles={}, tune={}, relearn=False)
     return replace(swept, titles={row.name: titles[row.text] for row in swept.rows.values()})
 
 
