@@ -60,19 +60,93 @@ def prepared(data: tuple[torch.Tensor, torch.Tensor], **changes: object) -> regu
     return regun.prepare(lambda dataset, seed: classifier(seed % 1000), data, **changes)  # type: ignore[arg-type]
 
 
-def test_one_step_is_the_formula() -> None:
+@pytest.mark.parametrize(("temperature", "label_logit"), [(1.0, 0.0), (0.4, 0.0), (1.0, 0.5), (2.0, -1.0)])
+def test_one_step_is_the_formula(temperature: float, label_logit: float) -> None:
     """Forget and retain sets fit into one batch each, so the gradient can be written down."""
-    mine, config = job(), crossfit.Config(steps=1, batch_size=64, retain_batch=64, w=0.3, lr=0.2, plain=0.75)
-    base = classifier()
+    config = crossfit.Config(
+        steps=1, batch_size=64, retain_batch=64, w=0.3, lr=0.2, plain=0.75, temperature=temperature,
+        label_logit=label_logit,
+    )  # fmt: skip
+    mine, base = job(), classifier()
     x, y = records(26)
     p = functional.log_softmax(base(x), dim=1)
-    target = mine.out_of_fold
-    assert target is not None
+    assert mine.out_of_fold is not None
+    odds = mine.out_of_fold ** (1 / temperature) * (1 + (np.exp(label_logit) - 1) * functional.one_hot(y[:6], CLASSES))
+    target = odds / odds.sum(dim=1, keepdim=True)
     forget = 2 * (target * (target.log() - p[:6])).sum() / 64  # plain and augmented inputs are the same here
     expected = torch.autograd.grad(0.7 * forget + 0.3 * functional.cross_entropy(base(x[6:]), y[6:]), base.parameters())
     crossfit.unlearn(mine, config)
     for after, before, gradient in zip(mine.model.parameters(), base.parameters(), expected, strict=True):
         assert torch.allclose(after, before - 0.2 * gradient, atol=1e-6)
+
+
+def test_targets_keep_impossible_classes_and_sharpen_to_the_most_probable_one() -> None:
+    table = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.0, 0.0, 1.0, 0.0]])
+    labels = torch.tensor([1, 0])
+    assert torch.allclose(crossfit.targets(table, labels, temperature=1.0, label_logit=0.0), table)
+    sharp = crossfit.targets(table, labels, temperature=0.01, label_logit=0.5)
+    assert torch.allclose(sharp, torch.tensor([[1.0, 0, 0, 0], [0, 0, 1.0, 0]]), atol=1e-6)
+    raised = crossfit.targets(table, labels, temperature=0.5, label_logit=2.0)
+    assert (raised.sum(dim=1) - 1).abs().max() < 1e-6
+    assert (raised[:, 3] == 0).all()
+    assert raised[0, 1] > table[0, 1]
+    assert torch.equal(raised[1], table[1]), "a class that is impossible stays so"
+
+
+@pytest.mark.parametrize("temperature", [0.25, 0.6, 0.95])
+def test_the_temperature_is_the_one_that_gives_the_confidence(temperature: float) -> None:
+    table = functional.softmax(torch.randn(50, CLASSES, generator=torch.Generator().manual_seed(3)), dim=1)
+    sharp = functional.softmax(table.log() / temperature, dim=1)
+    found = crossfit.fitted_temperature(table, float(sharp.amax(dim=1).mean()))
+    assert found == pytest.approx(temperature, abs=1e-3)
+
+
+@pytest.mark.parametrize(("confidence", "bound"), [(0.999, 0.2), (0.1, 1.0)])
+def test_targets_are_never_softened_nor_sharpened_without_bound(confidence: float, bound: float) -> None:
+    table = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])
+    assert crossfit.fitted_temperature(table, confidence) == pytest.approx(bound, abs=1e-3)
+
+
+@pytest.mark.parametrize(("more", "reached"), [(0.1, 0.1), (0.0, 0.0), (-0.1, 0.0)])
+def test_labels_gain_the_probability_that_is_missing(more: float, reached: float) -> None:
+    table = functional.softmax(torch.randn(50, CLASSES, generator=torch.Generator().manual_seed(4)), dim=1)
+    labels = torch.arange(50) % CLASSES
+    logit = crossfit.fitted_label_logit(table, labels, temperature=0.5, more=more)
+
+    def mean(label_logit: float) -> float:
+        return float(crossfit.targets(table, labels, 0.5, label_logit)[torch.arange(50), labels].mean())
+
+    assert mean(logit) - mean(0.0) == pytest.approx(reached, abs=1e-3)
+
+
+def test_targets_follow_the_model_on_held_out_examples() -> None:
+    """By hand: as confident as the model there, labels more probable by half of what the table lacks in accuracy."""
+    x, y = records(66)
+    y[46:] = torch.where(
+        torch.arange(20) < 15, classifier()(x[46:]).argmax(1), (classifier()(x[46:]).argmax(1) + 1) % 3
+    )
+    rows = np.arange(66)
+    table = functional.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
+    table = table.roll(1, 1) if (table.argmax(1) == y[:6]).double().mean() > 0.6 else table
+
+    def weights(heldout: int, **settings: float) -> torch.Tensor:
+        splits = Splits(retain=rows[6:46], forget=rows[:6], heldout=rows[46 : 46 + heldout], val=rows[:0], total=66)
+        mine = replace(job(), examples=TensorExamples(x, y.numpy(), CLASSES), splits=splits, out_of_fold=table)
+        crossfit.unlearn(mine, crossfit.Config(steps=2, **settings))
+        return mine.model.state_dict()["weight"]
+
+    confidence = float(classifier()(x[46:]).detach().softmax(1).amax(1).double().mean())
+    temperature = crossfit.fitted_temperature(table, confidence)
+    more = (0.75 - float((table.argmax(1) == y[:6]).double().mean())) / 2
+    logit = crossfit.fitted_label_logit(table, y[:6], temperature, more)
+    assert more > 0
+    assert torch.equal(weights(20), weights(20, temperature=temperature, label_logit=logit))
+    assert torch.equal(weights(20, temperature=0.3), weights(
+        20, temperature=0.3, label_logit=crossfit.fitted_label_logit(table, y[:6], 0.3, more)
+    ))  # fmt: skip
+    usual = {"temperature": crossfit.USUAL_TEMPERATURE, "label_logit": crossfit.USUAL_LABEL_LOGIT}
+    assert torch.equal(weights(0), weights(0, **usual))
+    assert not torch.equal(weights(20), weights(0))
 
 
 SIGNS = {0.0: [-1], 0.75: [1, -1], 1.0: [1]}

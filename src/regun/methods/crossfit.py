@@ -1,16 +1,23 @@
 """Cross-fitted references: distill each forgotten record towards what models that never saw it predict.
 
-    q(x) = out-of-fold prediction of x, from the table that `regun.prepare` made before the request
+    t(x) = out-of-fold prediction of x, from the table that `regun.prepare` made before the request
+    q(x) = softmax(log t(x) / temperature + label_logit e_y), e_y the one-hot vector of the label
     first part: L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)
     last part:  L = CE(B_r), for a share `repair` of the steps
 
 As in ReGUn, the target is a prediction on unseen data; here the reference of a record is a model that never saw it. The
 last part restores retain accuracy, and with it what retained examples teach about the forgotten ones. Its share of the
-steps is the mean of q at the labels, at most a half. What further training would bring back comes back in this part,
+steps is the mean of t at the labels, at most a half. What further training would bring back comes back in this part,
 and not after the request. b is the full size of a forget batch, so that a single record weighs as much
 as one of many. All batches of a step go through the model together, and CE is smoothed as in training. The learning
 rate starts at `rate` times that of training, scaled to the size of a step, and anneals to 0. The request costs `share`
 of a retraining; no other model is trained.
+
+The models of the table are trained for a fraction of the epochs. They are less confident than a model that is trained
+fully, and less often right. Distilled towards such predictions, a model would be less sure of forgotten records than of
+other unseen ones, and more would come back in further training. So targets are sharpened until they are as confident as
+the base is on held-out examples. Then labels gain: their mean probability rises by half of what the table lacks in
+accuracy, compared with the base on held-out examples.
 
 Forgotten inputs are plain, not augmented: they are forgotten as they were learned and as an attack sees them. A part
 of the retained ones is plain too: the rate is high enough to disturb them, and a short update has too few passes to
@@ -47,11 +54,11 @@ from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.streams import Stream, chained, in_rounds, one_pass, side_by_side
 
 TITLE = "Cross-fitted references"
-NEEDS = Needs(out_of_fold=True)
+NEEDS = Needs(out_of_fold=True, heldout_helps=True)
 TRAINING_AUGMENTATION = True
 SEARCH: Ranges = {
-    "resnet": {"w": Range(0.3, 0.8), "plain": Range(0.0, 1.0)},
-    "swin": {"w": Range(0.3, 0.8), "plain": Range(0.0, 1.0)},
+    "resnet": {"w": Range(0.3, 0.8), "temperature": Range(0.2, 1.0, log=True)},
+    "swin": {"w": Range(0.3, 0.8), "temperature": Range(0.2, 1.0, log=True)},
 }
 """Without rate and repair, whose defaults follow from the training and the table."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
@@ -64,7 +71,11 @@ PLAIN_SHARE = 0.08
 FIT_RANGE = (0.75, 0.95)
 """Accuracies of the base on retained inputs: no plain ones at the first, all that `share` allows from the second on."""
 FIT_SAMPLE = 1000
-"""Retained examples on which that accuracy is measured, at most."""
+"""Examples, at most, on which that accuracy, and the base on held-out examples, are measured."""
+TEMPERATURES, LABEL_LOGITS = (0.2, 1.0), (0.0, 2.0)
+"""Bounds of the two numbers that are fitted to the base on held-out examples."""
+USUAL_TEMPERATURE, USUAL_LABEL_LOGIT = 0.5, 0.25
+"""The two without held-out examples."""
 Counts = tuple[int, int]
 """Inputs per step: plain and augmented."""
 PLAIN, AUGMENTED = "_plain", ""
@@ -83,7 +94,15 @@ class Config:
         None, "learning rate per example as a multiple of that of training (default: 0.75; Adam: 1.5)", above=0
     )
     lr: float | None = setting(None, "learning rate (default: from rate)", above=0)
-    w: float = setting(0.4, "weight of the retain loss in the first part", low=0, high=1)
+    w: float = setting(0.5, "weight of the retain loss in the first part", low=0, high=1)
+    temperature: float | None = setting(
+        None,
+        "temperature of the targets (default: as confident as the base on held-out examples; without any, 0.5)",
+        above=0,
+    )
+    label_logit: float | None = setting(
+        None, "added to the label's logit in the targets (default: from held-out examples; without any, 0.25)"
+    )
     plain: float = setting(1.0, "share of the forgotten inputs that are not augmented", low=0, high=1)
     retain_plain: float | None = setting(
         None,
@@ -161,7 +180,9 @@ def unlearn(job: Job, config: Config) -> Fitted:
     forget, retain = len(job.indices("forget")), len(job.indices("retain"))
     recipe = job.recipe or assumed_recipe(retain)
     update = _update(config, recipe)
-    target = _rows_of(job, job.out_of_fold.cpu())
+    table, labels_of_forgotten = job.out_of_fold.cpu(), torch.from_numpy(job.examples.labels_at(job.indices("forget")))
+    sharpening = _sharpening(job, config, table, labels_of_forgotten)
+    target = _rows_of(job, targets(table, labels_of_forgotten, *sharpening))
 
     def loss(step: Step) -> Tensor:
         forgotten, retained = _parts(step, "forget"), _parts(step, "retain")
@@ -182,6 +203,60 @@ def unlearn(job: Job, config: Config) -> Fitted:
     alone = _divided(min(step_samples(config, forget, retain, recipe), retain), plain)
     stream = _stream(job, update.forget, together, alone, rounds - round(repair * rounds), each)
     return fit(job, stream, loss, recipe.annealed(rounds, update.lr))
+
+
+def _sharpening(job: Job, config: Config, table: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Return temperature and label logit of the targets: those set, else what fits the model on held-out examples."""
+    heldout = np.sort(sample(job.indices("heldout"), FIT_SAMPLE, job.seed, "heldout"))
+    if not len(heldout) or None not in (config.temperature, config.label_logit):
+        label_logit = USUAL_LABEL_LOGIT if config.label_logit is None else config.label_logit
+        return config.temperature or USUAL_TEMPERATURE, label_logit
+    p = eval_logits(job.model, job.examples, heldout, job.device).double().softmax(dim=1)
+    confidence, answers = p.max(dim=1)
+    correct = (answers == torch.from_numpy(job.examples.labels_at(heldout))).double().mean()
+    lack = correct - (table.argmax(dim=1) == labels).double().mean()
+    temperature = config.temperature or fitted_temperature(table, float(confidence.mean()))
+    if config.label_logit is not None:
+        return temperature, config.label_logit
+    return temperature, fitted_label_logit(table, labels, temperature, float(lack) / 2)
+
+
+def targets(probabilities: Tensor, labels: Tensor, temperature: float, label_logit: float) -> Tensor:
+    """Return the probabilities sharpened by `temperature`, with `label_logit` added to each label's logit.
+
+    >>> table = torch.tensor([[0.6, 0.4]])
+    >>> targets(table, torch.tensor([1]), temperature=0.5, label_logit=0.0)  # proportional to 0.36 and 0.16
+    tensor([[0.6923, 0.3077]])
+    """
+    logits = probabilities.double().log() / temperature
+    logits[torch.arange(len(labels)), labels] += label_logit
+    return logits.softmax(dim=1).float()
+
+
+def fitted_temperature(probabilities: Tensor, confidence: float) -> float:
+    """Return the temperature that makes the mean largest probability `confidence`, within `TEMPERATURES`."""
+    labels = torch.zeros(len(probabilities), dtype=torch.int64)
+    return _root(
+        lambda value: confidence - float(targets(probabilities, labels, value, 0.0).amax(dim=1).mean()), *TEMPERATURES
+    )
+
+
+def fitted_label_logit(probabilities: Tensor, labels: Tensor, temperature: float, more: float) -> float:
+    """Return the label logit that raises the mean probability of the labels by `more`, within `LABEL_LOGITS`."""
+
+    def mean(value: float) -> float:
+        return float(targets(probabilities, labels, temperature, value)[torch.arange(len(labels)), labels].mean())
+
+    usual = mean(0.0)
+    return _root(lambda value: mean(value) - usual - more, *LABEL_LOGITS)
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a rising function is 0, or the bound that is nearest to it, to four digits."""
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return round((low + high) / 2, 4)
 
 
 def _mean_of_labels(job: Job) -> float:
