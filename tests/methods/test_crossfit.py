@@ -83,7 +83,7 @@ def test_one_step_is_the_formula(temperature: float, label_logit: float) -> None
 def test_targets_keep_impossible_classes_and_sharpen_to_the_most_probable_one() -> None:
     table = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.0, 0.0, 1.0, 0.0]])
     labels = torch.tensor([1, 0])
-    assert torch.allclose(crossfit.targets(table, labels, temperature=1.0, label_logit=0.0), table)
+    assert torch.equal(crossfit.targets(table, labels, temperature=1.0, label_logit=0.0), table)
     sharp = crossfit.targets(table, labels, temperature=0.01, label_logit=0.5)
     assert torch.allclose(sharp, torch.tensor([[1.0, 0, 0, 0], [0, 0, 1.0, 0]]), atol=1e-6)
     raised = crossfit.targets(table, labels, temperature=0.5, label_logit=2.0)
@@ -129,9 +129,10 @@ def test_targets_follow_the_model_on_held_out_examples() -> None:
     table = functional.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
     table = table.roll(1, 1) if (table.argmax(1) == y[:6]).double().mean() > 0.6 else table
 
-    def weights(heldout: int, **settings: float) -> torch.Tensor:
+    def weights(heldout: int, optimizer: str = "adam", **settings: float) -> torch.Tensor:
         splits = Splits(retain=rows[6:46], forget=rows[:6], heldout=rows[46 : 46 + heldout], val=rows[:0], total=66)
         mine = replace(job(), examples=TensorExamples(x, y.numpy(), CLASSES), splits=splits, out_of_fold=table)
+        mine = replace(mine, recipe=replace(RECIPE, optimizer=optimizer))
         crossfit.unlearn(mine, crossfit.Config(steps=2, **settings))
         return mine.model.state_dict()["weight"]
 
@@ -144,9 +145,10 @@ def test_targets_follow_the_model_on_held_out_examples() -> None:
     assert torch.equal(weights(20, temperature=0.3), weights(
         20, temperature=0.3, label_logit=crossfit.fitted_label_logit(table, y[:6], 0.3, more)
     ))  # fmt: skip
-    usual = {"temperature": crossfit.USUAL_TEMPERATURE, "label_logit": crossfit.USUAL_LABEL_LOGIT}
+    usual = dict(zip(("temperature", "label_logit"), crossfit.WITHOUT_HELDOUT, strict=True))
     assert torch.equal(weights(0), weights(0, **usual))
     assert not torch.equal(weights(20), weights(0))
+    assert torch.equal(weights(20, "sgd"), weights(0, "sgd", temperature=1.0, label_logit=0.0)), "SGD: as in the table"
 
 
 SIGNS = {0.0: [-1], 0.75: [1, -1], 1.0: [1]}
