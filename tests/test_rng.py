@@ -122,3 +122,14 @@ def test_chance_follows_from_all_but_code() -> None:
     assert rng_key(inputs) == rng_key(other)
     assert rng_key(inputs) != rng_key({**inputs, "seed": 2})
     assert rng_key(inputs) != rng_key({**inputs, "method": {"name": "ssd", "code": "a"}})
+
+
+def test_settings_added_later_change_no_seed_at_their_defaults() -> None:
+    """Results that were published before still follow from their seeds; other values have seeds of their own."""
+    before = {"method": {"name": "crossfit", "config": {"share": 0.16, "w": 0.4}}}
+    added = {"temperature": None, "label_logit": None}
+    later = {"method": {"name": "crossfit", "config": {"share": 0.16, "w": 0.4, **added}}}
+    assert rng_key(later) == rng_key(before)
+    for name in added:
+        later["method"]["config"] = {"share": 0.16, "w": 0.4, **added, name: 1.0}
+        assert rng_key(later) != rng_key(before)

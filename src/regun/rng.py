@@ -14,7 +14,10 @@ from regun.hashing import canonical_json, digest
 OLD_NAMES = {"auto": {"from_scratch": "anew"}, "regun": {"source": "reference"}}
 """Settings by method that were renamed after results were published; seeds follow from the old names."""
 
-ADDED = {"clip_norm": None, "warmup_ratio": 0.0, "step_every": "auto", "min_lr": 0.0, "milestone_factor": 0.1}
+ADDED = {
+    "clip_norm": None, "warmup_ratio": 0.0, "step_every": "auto", "min_lr": 0.0, "milestone_factor": 0.1,
+    "temperature": None, "label_logit": None,
+}  # fmt: skip
 """Settings that were added after results were published; at their defaults seeds do not depend on them."""
 
 

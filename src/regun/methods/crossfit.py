@@ -1,7 +1,7 @@
 """Cross-fitted references: distill each forgotten record towards what models that never saw it predict.
 
     t(x) = out-of-fold prediction of x, from the table that `regun.prepare` made before the request
-    q(x) = softmax(log t(x) / temperature + label_logit e_y), e_y the one-hot vector of the label; SGD: q = t
+    q(x) = softmax(log t(x) / temperature + label_logit e_y), e_y the one-hot vector of the label; for SGD q = t
     first part: L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)
     last part:  L = CE(B_r), for a share `repair` of the steps
 
@@ -18,7 +18,7 @@ fully, and less often right. Distilled towards such predictions, a model would b
 other unseen ones, and more would come back in further training. With Adam, targets are sharpened until they are as
 confident as the base is on held-out examples. Then labels gain: their mean probability rises by half of what the table
 lacks in accuracy, compared with the base on held-out examples. With SGD this gained nothing, and targets stay as they
-are.
+are; so they do if the recipe of training is unknown.
 
 Forgotten inputs are plain, not augmented: they are forgotten as they were learned and as an attack sees them. A part
 of the retained ones is plain too: the rate is high enough to disturb them, and a short update has too few passes to
@@ -182,7 +182,7 @@ def unlearn(job: Job, config: Config) -> Fitted:
     recipe = job.recipe or assumed_recipe(retain)
     update = _update(config, recipe)
     table, labels_of_forgotten = job.out_of_fold.cpu(), torch.from_numpy(job.examples.labels_at(job.indices("forget")))
-    sharpening = _sharpening(job, config, recipe, table, labels_of_forgotten)
+    sharpening = _sharpening(job, config, table, labels_of_forgotten)
     target = _rows_of(job, targets(table, labels_of_forgotten, *sharpening))
 
     def loss(step: Step) -> Tensor:
@@ -206,12 +206,12 @@ def unlearn(job: Job, config: Config) -> Fitted:
     return fit(job, stream, loss, recipe.annealed(rounds, update.lr))
 
 
-def _sharpening(job: Job, config: Config, recipe: Recipe, table: Tensor, labels: Tensor) -> tuple[float, float]:
+def _sharpening(job: Job, config: Config, table: Tensor, labels: Tensor) -> tuple[float, float]:
     """Return temperature and label logit of the targets: those set, else what fits optimizer and held-out examples."""
     heldout = np.sort(sample(job.indices("heldout"), FIT_SAMPLE, job.seed, "heldout"))
-    usual = (1.0, 0.0) if recipe.optimizer == "sgd" else WITHOUT_HELDOUT
-    fits = recipe.optimizer != "sgd" and len(heldout) and None in (config.temperature, config.label_logit)
-    if not fits:
+    fits = job.recipe is not None and job.recipe.optimizer != "sgd"
+    usual = WITHOUT_HELDOUT if fits else (1.0, 0.0)
+    if not fits or not len(heldout) or None not in (config.temperature, config.label_logit):
         return config.temperature or usual[0], usual[1] if config.label_logit is None else config.label_logit
     p = eval_logits(job.model, job.examples, heldout, job.device).double().softmax(dim=1)
     confidence, answers = p.max(dim=1)
