@@ -2,7 +2,7 @@
 
     python research/crossfit_search.py --data DIR --store STORE --out rows.csv                # every setup and rule
     python research/crossfit_search.py ... --setups cifar10 --rules share=0.08 share=0.16,w=0.4 --seeds 0 1
-    python research/crossfit_search.py --out results/crossfit/plain.csv --table               # docs/crossfit.md
+    python research/crossfit_search.py --out results/crossfit/targets.csv --table             # docs/crossfit.md
 
 Per setup one split, a base per training seed, three retrained models and a table of 4 folds, all in STORE: a stopped
 run goes on. A row is an update with its gap: the mean absolute difference in retain, forget and test accuracy and in
@@ -64,7 +64,9 @@ SETUPS = {
     "cifar20": Setup("cifar20,limit=3000,test_limit=1999", ModelSpec("resnet18", {"width": 8, "stem": "tiny"}),
                      "resnet18,epochs=80,batch_size=64", "resnet-code"),
     "swin": Setup("tiny-imagenet,limit=3000,test_limit=1000", ModelSpec("swin-nano", {"patch": 8, "drop_path": 0}),
-                  "swin-small,epochs=60,lr=0.003,label_smoothing=0,batch_size=32", "flip"),
+                  "swin-small,epochs=70,lr=0.003,label_smoothing=0,batch_size=64", "flip"),
+    "tiny": Setup("tiny-imagenet,limit=3000,test_limit=1000", ModelSpec("resnet18", {"width": 8, "stem": "imagenet"}),
+                  "resnet18,epochs=60,batch_size=64", "resnet-code"),
 }  # fmt: skip
 
 
