@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from expect import error
 from regun.errors import SettingsError
-from regun.methods import get_method
+from regun.methods import crossfit, get_method
 from regun.rng import ADDED, rng_key
 from regun.settings import to_json
 from regun.training.recipe_sources import recipe_from_torch, recipe_from_training_arguments
@@ -180,7 +180,8 @@ def test_one_warm_up(changes: dict) -> None:
 def test_new_settings_at_their_defaults_leave_seeds_as_they_were() -> None:
     recipe = to_json(RECIPES["swin-small"])
     old = {name: value for name, value in recipe.items() if name not in ADDED}
-    assert {name: recipe[name] for name in ADDED} == ADDED
+    later = recipe | to_json(crossfit.Config())
+    assert {name: later[name] for name in ADDED} == ADDED
     assert rng_key({"recipe": recipe}) == rng_key({"recipe": old})
     assert rng_key({"recipe": recipe | {"clip_norm": 1.0}}) != rng_key({"recipe": old})
 

@@ -120,7 +120,7 @@ def test_the_best_model_of_a_search_can_be_audited(run, base: str) -> None:
         (["--methods", "ssd"], ["ssd", "resnet"]),
         (["--methods", "regun,lr=0.1,w=0.2"], ["regun"]),
         (["--forget", "0.3"], ["gap", "reference"]),
-        (["--base", "fff"], ["'fff'"]),
+        (["--base", "no-key"], ["'no-key'"]),
         (["--objective", "reference", "--retrained", "abc"], ["--retrained", "gap"]),
         (["--methods", "regun,finetune", "--budget", "9"], ["budget", "'9'"]),
         (["--methods", "finetune", "--trials", "2", "--out", "{home}/file/x"], ["{home}/file/x"]),
