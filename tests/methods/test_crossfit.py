@@ -139,25 +139,26 @@ def test_targets_follow_the_model_on_held_out_examples() -> None:
         return mine.model.state_dict()["weight"]
 
     p = classifier()(x[46:]).detach().double().softmax(1)
-    confidence, label = float(p.amax(1).mean()), float(p[torch.arange(20), y[46:]].mean())
+    means = float(p.amax(1).mean()), crossfit.lowered_mean(p[torch.arange(20), y[46:]])
     settings = ("temperature", "label_logit")
-
-    def fitted(rows: tuple[torch.Tensor, torch.Tensor], temperature: float | None = None) -> dict[str, float]:
-        """Labels make up two thirds of what they lack with the temperature alone."""
-        alone = temperature or crossfit.fitted_targets(*rows, confidence, 0.0, label_logit=0.0)[0]
-        lower = float(crossfit.targets(*rows, alone, 0.0)[torch.arange(len(rows[1])), rows[1]].mean())
-        found = crossfit.fitted_targets(*rows, confidence, lower + 2 / 3 * (label - lower), temperature)
-        return dict(zip(settings, found, strict=True))
-
+    fitted = dict(zip(settings, crossfit.fitted_targets(*whole, *means), strict=True))
     for optimizer in ("sgd", "adam", None):
-        assert torch.equal(weights(20, optimizer), weights(0, optimizer, **fitted(whole)))
-    assert torch.equal(weights(20, sampled=False), weights(0, **fitted((table, y[:6]))))
-    assert torch.equal(weights(20, temperature=0.3), weights(0, **fitted(whole, 0.3)))
-    other = dict(zip(settings, crossfit.fitted_targets(*whole, confidence, 0.0, label_logit=0.3), strict=True))
+        assert torch.equal(weights(20, optimizer), weights(0, optimizer, **fitted))
+    of_forgotten = dict(zip(settings, crossfit.fitted_targets(table, y[:6], *means), strict=True))
+    assert torch.equal(weights(20, sampled=False), weights(0, **of_forgotten))
+    one = dict(zip(settings, crossfit.fitted_targets(*whole, *means, temperature=0.3), strict=True))
+    assert torch.equal(weights(20, temperature=0.3), weights(0, **one))
+    other = dict(zip(settings, crossfit.fitted_targets(*whole, *means, label_logit=0.3), strict=True))
     assert torch.equal(weights(20, label_logit=0.3), weights(0, **other))
     usual = dict(zip(settings, crossfit.WITHOUT_HELDOUT, strict=True))
     assert torch.equal(weights(0), weights(0, **usual))
     assert not torch.equal(weights(20), weights(0))
+
+
+def test_the_mean_is_lowered_by_its_standard_error() -> None:
+    values = torch.tensor([0.2, 0.4, 0.9, 0.5], dtype=torch.float64)
+    assert crossfit.lowered_mean(values) == pytest.approx(0.5 - np.std([0.2, 0.4, 0.9, 0.5], ddof=1) / 2)
+    assert crossfit.lowered_mean(values[:1]) == pytest.approx(0.2), "one value has no spread"
 
 
 SIGNS = {0.0: [-1], 0.75: [1, -1], 1.0: [1]}

@@ -75,8 +75,6 @@ FIT_SAMPLE = 1000
 """Examples, at most, on which that accuracy is measured."""
 TEMPERATURES, LABEL_LOGITS = (0.1, 2.0), (-3.0, 3.0)
 """Bounds of the two settings of the targets that are fitted to the base on held-out examples."""
-LABEL_SHARE = 2 / 3
-"""Share of what the labels lack in probability, against the base on held-out examples, that targets give them."""
 WITHOUT_HELDOUT = (0.4, 0.5)
 """The two without held-out examples; the fit starts from them, too."""
 Counts = tuple[int, int]
@@ -217,12 +215,9 @@ def _sharpening(job: Job, config: Config, table: Tensor, labels: Tensor) -> tupl
         return temperature or usual[0], usual[1] if label_logit is None else label_logit
     p = eval_logits(job.model, job.examples, heldout, job.device).double().softmax(dim=1)
     confidence = float(p.amax(dim=1).mean())
-    label_probability = float(_at(p, torch.from_numpy(job.examples.labels_at(heldout))).mean())
+    label_probability = lowered_mean(_at(p, torch.from_numpy(job.examples.labels_at(heldout))))
     probabilities, answers = job.out_of_fold_sample or (table, labels)
-    alone = (temperature or fitted_targets(probabilities, answers, confidence, 0.0, label_logit=0.0)[0], 0.0)
-    without = float(_at(targets(probabilities, answers, *alone), answers).mean())
-    wanted = without + LABEL_SHARE * (label_probability - without)
-    return fitted_targets(probabilities, answers, confidence, wanted, temperature, label_logit)
+    return fitted_targets(probabilities, answers, confidence, label_probability, temperature, label_logit)
 
 
 def targets(probabilities: Tensor, labels: Tensor, temperature: float, label_logit: float) -> Tensor:
@@ -270,6 +265,11 @@ def _sharpened(probabilities: Tensor, labels: Tensor, temperature: float, label_
     logits = probabilities.log() / temperature
     logits[torch.arange(len(labels)), labels] += label_logit
     return logits.softmax(dim=1)
+
+
+def lowered_mean(values: Tensor) -> float:
+    """Return the mean less its standard error."""
+    return float(values.mean()) - (float(values.std()) / len(values) ** 0.5 if len(values) > 1 else 0.0)
 
 
 def _at(probabilities: Tensor, labels: Tensor) -> Tensor:
