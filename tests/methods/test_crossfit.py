@@ -83,7 +83,7 @@ def test_one_step_is_the_formula(temperature: float, label_logit: float) -> None
 def test_targets_keep_impossible_classes_and_sharpen_to_the_most_probable_one() -> None:
     table = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.0, 0.0, 1.0, 0.0]])
     labels = torch.tensor([1, 0])
-    assert torch.allclose(crossfit.targets(table, labels, temperature=1.0, label_logit=0.0), table)
+    assert torch.equal(crossfit.targets(table, labels, temperature=1.0, label_logit=0.0), table)
     sharp = crossfit.targets(table, labels, temperature=0.01, label_logit=0.5)
     assert torch.allclose(sharp, torch.tensor([[1.0, 0, 0, 0], [0, 0, 1.0, 0]]), atol=1e-6)
     raised = crossfit.targets(table, labels, temperature=0.5, label_logit=2.0)
@@ -93,72 +93,63 @@ def test_targets_keep_impossible_classes_and_sharpen_to_the_most_probable_one() 
     assert torch.equal(raised[1], table[1]), "a class that is impossible stays so"
 
 
-@pytest.mark.parametrize(("temperature", "label_logit"), [(0.25, 0.0), (0.6, 1.5), (0.95, -0.5), (1.5, 0.3)])
-def test_targets_get_the_means_they_are_fitted_to(temperature: float, label_logit: float) -> None:
-    """Both settings, and each with the other given, are those that made the means."""
+@pytest.mark.parametrize("temperature", [0.25, 0.6, 0.95])
+def test_the_temperature_is_the_one_that_gives_the_confidence(temperature: float) -> None:
     table = functional.softmax(torch.randn(50, CLASSES, generator=torch.Generator().manual_seed(3)), dim=1)
-    labels = torch.arange(50) % CLASSES
-    q = crossfit.targets(table, labels, temperature, label_logit).double()
-    means = float(q.amax(dim=1).mean()), float(q[torch.arange(50), labels].mean())
-    assert crossfit.fitted_targets(table, labels, *means) == pytest.approx((temperature, label_logit), abs=1e-3)
-    assert crossfit.fitted_targets(table, labels, *means, temperature=temperature) == pytest.approx(
-        (temperature, label_logit), abs=1e-3
-    )
-    assert crossfit.fitted_targets(table, labels, *means, label_logit=label_logit) == pytest.approx(
-        (temperature, label_logit), abs=1e-3
-    )
+    sharp = functional.softmax(table.log() / temperature, dim=1)
+    found = crossfit.fitted_temperature(table, float(sharp.amax(dim=1).mean()))
+    assert found == pytest.approx(temperature, abs=1e-3)
 
 
-@pytest.mark.parametrize(("mean", "bounds"), [(1.0, (0.1, 3.0)), (0.0, (2.0, -3.0))])
-def test_targets_are_not_fitted_without_bound(mean: float, bounds: tuple[float, float]) -> None:
-    table = functional.softmax(3 * torch.randn(50, CLASSES, generator=torch.Generator().manual_seed(3)), dim=1)
+@pytest.mark.parametrize(("confidence", "bound"), [(0.999, 0.2), (0.1, 1.0)])
+def test_targets_are_never_softened_nor_sharpened_without_bound(confidence: float, bound: float) -> None:
+    table = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])
+    assert crossfit.fitted_temperature(table, confidence) == pytest.approx(bound, abs=1e-3)
+
+
+@pytest.mark.parametrize(("more", "reached"), [(0.1, 0.1), (0.0, 0.0), (-0.1, 0.0)])
+def test_labels_gain_the_probability_that_is_missing(more: float, reached: float) -> None:
+    table = functional.softmax(torch.randn(50, CLASSES, generator=torch.Generator().manual_seed(4)), dim=1)
     labels = torch.arange(50) % CLASSES
-    temperature, label_logit = crossfit.fitted_targets(table, labels, mean, mean)
-    assert crossfit.TEMPERATURES[0] <= temperature <= crossfit.TEMPERATURES[1]
-    assert crossfit.LABEL_LOGITS[0] <= label_logit <= crossfit.LABEL_LOGITS[1]
-    assert crossfit.fitted_targets(table, labels, mean, mean, label_logit=0.0)[0] == pytest.approx(bounds[0], abs=0.01)
-    assert crossfit.fitted_targets(table, labels, mean, mean, temperature=1.0)[1] == pytest.approx(bounds[1], abs=0.01)
+    logit = crossfit.fitted_label_logit(table, labels, temperature=0.5, more=more)
+
+    def mean(label_logit: float) -> float:
+        return float(crossfit.targets(table, labels, 0.5, label_logit)[torch.arange(50), labels].mean())
+
+    assert mean(logit) - mean(0.0) == pytest.approx(reached, abs=1e-3)
 
 
 def test_targets_follow_the_model_on_held_out_examples() -> None:
-    """The fit by hand, on the sample of the whole table; without one, on the forgotten examples' part of it."""
+    """By hand: as confident as the model there, labels more probable by half of what the table lacks in accuracy."""
     x, y = records(66)
+    y[46:] = torch.where(
+        torch.arange(20) < 15, classifier()(x[46:]).argmax(1), (classifier()(x[46:]).argmax(1) + 1) % 3
+    )
     rows = np.arange(66)
-    draw = torch.Generator().manual_seed(5)
-    table = functional.softmax(torch.randn(6, CLASSES, generator=draw), dim=1)
-    whole = functional.softmax(torch.randn(30, CLASSES, generator=draw), dim=1), torch.arange(30) % CLASSES
+    table = functional.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
+    table = table.roll(1, 1) if (table.argmax(1) == y[:6]).double().mean() > 0.6 else table
 
-    def weights(
-        heldout: int, optimizer: str | None = "sgd", *, sampled: bool = True, **settings: float
-    ) -> torch.Tensor:
+    def weights(heldout: int, optimizer: str | None = "adam", **settings: float) -> torch.Tensor:
         splits = Splits(retain=rows[6:46], forget=rows[:6], heldout=rows[46 : 46 + heldout], val=rows[:0], total=66)
         mine = replace(job(), examples=TensorExamples(x, y.numpy(), CLASSES), splits=splits, out_of_fold=table)
-        mine = replace(mine, out_of_fold_sample=whole if sampled else None)
         mine = replace(mine, recipe=replace(RECIPE, optimizer=optimizer) if optimizer else None)
         crossfit.unlearn(mine, crossfit.Config(steps=2, **settings))
         return mine.model.state_dict()["weight"]
 
-    p = classifier()(x[46:]).detach().double().softmax(1)
-    means = float(p.amax(1).mean()), crossfit.lowered_mean(p[torch.arange(20), y[46:]])
-    settings = ("temperature", "label_logit")
-    fitted = dict(zip(settings, crossfit.fitted_targets(*whole, *means), strict=True))
-    for optimizer in ("sgd", "adam", None):
-        assert torch.equal(weights(20, optimizer), weights(0, optimizer, **fitted))
-    of_forgotten = dict(zip(settings, crossfit.fitted_targets(table, y[:6], *means), strict=True))
-    assert torch.equal(weights(20, sampled=False), weights(0, **of_forgotten))
-    one = dict(zip(settings, crossfit.fitted_targets(*whole, *means, temperature=0.3), strict=True))
-    assert torch.equal(weights(20, temperature=0.3), weights(0, **one))
-    other = dict(zip(settings, crossfit.fitted_targets(*whole, *means, label_logit=0.3), strict=True))
-    assert torch.equal(weights(20, label_logit=0.3), weights(0, **other))
-    usual = dict(zip(settings, crossfit.WITHOUT_HELDOUT, strict=True))
+    confidence = float(classifier()(x[46:]).detach().softmax(1).amax(1).double().mean())
+    temperature = crossfit.fitted_temperature(table, confidence)
+    more = (0.75 - float((table.argmax(1) == y[:6]).double().mean())) / 2
+    logit = crossfit.fitted_label_logit(table, y[:6], temperature, more)
+    assert more > 0
+    assert torch.equal(weights(20), weights(20, temperature=temperature, label_logit=logit))
+    assert torch.equal(weights(20, temperature=0.3), weights(
+        20, temperature=0.3, label_logit=crossfit.fitted_label_logit(table, y[:6], 0.3, more)
+    ))  # fmt: skip
+    usual = dict(zip(("temperature", "label_logit"), crossfit.WITHOUT_HELDOUT, strict=True))
     assert torch.equal(weights(0), weights(0, **usual))
     assert not torch.equal(weights(20), weights(0))
-
-
-def test_the_mean_is_lowered_by_its_standard_error() -> None:
-    values = torch.tensor([0.2, 0.4, 0.9, 0.5], dtype=torch.float64)
-    assert crossfit.lowered_mean(values) == pytest.approx(0.5 - np.std([0.2, 0.4, 0.9, 0.5], ddof=1) / 2)
-    assert crossfit.lowered_mean(values[:1]) == pytest.approx(0.2), "one value has no spread"
+    for optimizer in ("sgd", None):  # an unknown recipe, too, leaves targets as they are
+        assert torch.equal(weights(20, optimizer), weights(0, optimizer, temperature=1.0, label_logit=0.0))
 
 
 SIGNS = {0.0: [-1], 0.75: [1, -1], 1.0: [1]}

@@ -1,7 +1,7 @@
 """Cross-fitted references: distill each forgotten record towards what models that never saw it predict.
 
     t(x) = out-of-fold prediction of x, from the table that `regun.prepare` made before the request
-    q(x) = softmax(log t(x) / temperature + label_logit e_y), e_y the one-hot vector of the label
+    q(x) = softmax(log t(x) / temperature + label_logit e_y), e_y the one-hot vector of the label; for SGD q = t
     first part: L = (1 - w) 1/b sum over B_f of KL(q(x) || p_theta(.|x)) + w CE(B_r)
     last part:  L = CE(B_r), for a share `repair` of the steps
 
@@ -15,9 +15,10 @@ of a retraining; no other model is trained.
 
 The models of the table are trained for a fraction of the epochs. They are less confident than a model that is trained
 fully, and less often right. Distilled towards such predictions, a model would be less sure of forgotten records than of
-other unseen ones, and more would come back in further training. So `temperature` and `label_logit` turn the predictions
-into those of a fully trained model: with them, the whole table has the mean confidence and the mean probability of the
-label that the base has on held-out examples. That forgotten records are easier or harder than others remains.
+other unseen ones, and more would come back in further training. With Adam, targets are sharpened until they are as
+confident as the base is on held-out examples. Then labels gain: their mean probability rises by half of what the table
+lacks in accuracy, compared with the base on held-out examples. With SGD this gained nothing, and targets stay as they
+are; so they do if the recipe of training is unknown.
 
 Forgotten inputs are plain, not augmented: they are forgotten as they were learned and as an attack sees them. A part
 of the retained ones is plain too: the rate is high enough to disturb them, and a short update has too few passes to
@@ -37,7 +38,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -50,7 +50,7 @@ from regun.settings import check, setting
 from regun.splits import sample
 from regun.training.fit import Fitted, fit
 from regun.training.forward import eval_logits
-from regun.training.job import TABLE_SAMPLE, Job, Step
+from regun.training.job import Job, Step
 from regun.training.recipes import Recipe, assumed_recipe
 from regun.training.streams import Stream, chained, in_rounds, one_pass, side_by_side
 
@@ -72,11 +72,11 @@ PLAIN_SHARE = 0.08
 FIT_RANGE = (0.75, 0.95)
 """Accuracies of the base on retained inputs: no plain ones at the first, all that `share` allows from the second on."""
 FIT_SAMPLE = 1000
-"""Examples, at most, on which that accuracy is measured."""
-TEMPERATURES, LABEL_LOGITS = (0.1, 2.0), (-3.0, 3.0)
-"""Bounds of the two settings of the targets that are fitted to the base on held-out examples."""
-WITHOUT_HELDOUT = (0.4, 0.5)
-"""The two without held-out examples; the fit starts from them, too."""
+"""Examples, at most, on which that accuracy, and the base on held-out examples, are measured."""
+TEMPERATURES, LABEL_LOGITS = (0.2, 1.0), (0.0, 2.0)
+"""Bounds of the two numbers that are fitted to the base on held-out examples."""
+WITHOUT_HELDOUT = (0.5, 0.25)
+"""The two without held-out examples."""
 Counts = tuple[int, int]
 """Inputs per step: plain and augmented."""
 PLAIN, AUGMENTED = "_plain", ""
@@ -95,12 +95,14 @@ class Config:
         None, "learning rate per example as a multiple of that of training (default: 0.75; Adam: 1.5)", above=0
     )
     lr: float | None = setting(None, "learning rate (default: from rate)", above=0)
-    w: float = setting(0.5, "weight of the retain loss in the first part", low=0, high=1)
+    w: float = setting(0.4, "weight of the retain loss in the first part", low=0, high=1)
     temperature: float | None = setting(
-        None, "temperature of the targets (default: fitted to the base on held-out examples)", above=0
+        None,
+        "temperature of the targets (default: 1; Adam: as confident as the base on held-out examples)",
+        above=0,
     )
     label_logit: float | None = setting(
-        None, "added to the label's logit in the targets (default: fitted to the base on held-out examples)"
+        None, "added to the label's logit in the targets (default: 0; Adam: from the base on held-out examples)"
     )
     plain: float = setting(1.0, "share of the forgotten inputs that are not augmented", low=0, high=1)
     retain_plain: float | None = setting(
@@ -205,19 +207,20 @@ def unlearn(job: Job, config: Config) -> Fitted:
 
 
 def _sharpening(job: Job, config: Config, table: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Return temperature and label logit of the targets: those set, else those that fit held-out examples."""
-    temperature, label_logit = config.temperature, config.label_logit
-    if temperature is not None and label_logit is not None:
-        return temperature, label_logit
-    heldout = np.sort(sample(job.indices("heldout"), TABLE_SAMPLE, job.seed, "heldout"))
-    if not len(heldout):
-        usual = WITHOUT_HELDOUT
-        return temperature or usual[0], usual[1] if label_logit is None else label_logit
+    """Return temperature and label logit of the targets: those set, else what fits optimizer and held-out examples."""
+    heldout = np.sort(sample(job.indices("heldout"), FIT_SAMPLE, job.seed, "heldout"))
+    fits = job.recipe is not None and job.recipe.optimizer != "sgd"
+    usual = WITHOUT_HELDOUT if fits else (1.0, 0.0)
+    if not fits or not len(heldout) or None not in (config.temperature, config.label_logit):
+        return config.temperature or usual[0], usual[1] if config.label_logit is None else config.label_logit
     p = eval_logits(job.model, job.examples, heldout, job.device).double().softmax(dim=1)
-    confidence = float(p.amax(dim=1).mean())
-    label_probability = lowered_mean(_at(p, torch.from_numpy(job.examples.labels_at(heldout))))
-    probabilities, answers = job.out_of_fold_sample or (table, labels)
-    return fitted_targets(probabilities, answers, confidence, label_probability, temperature, label_logit)
+    confidence, answers = p.max(dim=1)
+    correct = (answers == torch.from_numpy(job.examples.labels_at(heldout))).double().mean()
+    lack = correct - (table.argmax(dim=1) == labels).double().mean()
+    temperature = config.temperature or fitted_temperature(table, float(confidence.mean()))
+    if config.label_logit is not None:
+        return temperature, config.label_logit
+    return temperature, fitted_label_logit(table, labels, temperature, float(lack) / 2)
 
 
 def targets(probabilities: Tensor, labels: Tensor, temperature: float, label_logit: float) -> Tensor:
@@ -227,61 +230,44 @@ def targets(probabilities: Tensor, labels: Tensor, temperature: float, label_log
     >>> targets(table, torch.tensor([1]), temperature=0.5, label_logit=0.0)  # proportional to 0.36 and 0.16
     tensor([[0.6923, 0.3077]])
     """
-    return _sharpened(probabilities.double(), labels, temperature, label_logit).float()
-
-
-def fitted_targets(
-    probabilities: Tensor,
-    labels: Tensor,
-    confidence: float,
-    label_probability: float,
-    temperature: float | None = None,
-    label_logit: float | None = None,
-) -> tuple[float, float]:
-    """Return the temperature and label logit that give targets these means, within `TEMPERATURES` and `LABEL_LOGITS`.
-
-    `confidence` is the mean largest probability, `label_probability` the mean probability of the label. Where one of
-    the two settings is given, the other gives its mean alone. Means out of reach are approached.
-    """
-    from scipy.optimize import least_squares  # pyright: ignore[reportUnknownVariableType]  # slow to import
-
-    wanted = np.array([confidence, label_probability])
-    given = np.array([np.nan if value is None else value for value in (temperature, label_logit)])
-    free = np.isnan(given)
-    rows = probabilities.double()
-
-    def missing(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        given[free] = values
-        q = _sharpened(rows, labels, *given.tolist())
-        return (np.array([float(q.amax(dim=1).mean()), float(_at(q, labels).mean())]) - wanted)[free]
-
-    low, high = np.array([TEMPERATURES, LABEL_LOGITS]).T
-    start, bounds = np.array(WITHOUT_HELDOUT)[free], (low[free], high[free])
-    given[free] = least_squares(missing, start, bounds=bounds, diff_step=1e-4).x  # pyright: ignore
-    return round(float(given[0]), 4), round(float(given[1]), 4)
-
-
-def _sharpened(probabilities: Tensor, labels: Tensor, temperature: float, label_logit: float) -> Tensor:
-    logits = probabilities.log() / temperature
+    if (temperature, label_logit) == (1.0, 0.0):  # not a rounding error away from the table
+        return probabilities
+    logits = probabilities.double().log() / temperature
     logits[torch.arange(len(labels)), labels] += label_logit
-    return logits.softmax(dim=1)
+    return logits.softmax(dim=1).float()
 
 
-def lowered_mean(values: Tensor) -> float:
-    """Return the mean less its standard error."""
-    return float(values.mean()) - (float(values.std()) / len(values) ** 0.5 if len(values) > 1 else 0.0)
+def fitted_temperature(probabilities: Tensor, confidence: float) -> float:
+    """Return the temperature that makes the mean largest probability `confidence`, within `TEMPERATURES`."""
+    labels = torch.zeros(len(probabilities), dtype=torch.int64)
+    return _root(
+        lambda value: confidence - float(targets(probabilities, labels, value, 0.0).amax(dim=1).mean()), *TEMPERATURES
+    )
 
 
-def _at(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability of each label."""
-    return probabilities[torch.arange(len(labels)), labels]
+def fitted_label_logit(probabilities: Tensor, labels: Tensor, temperature: float, more: float) -> float:
+    """Return the label logit that raises the mean probability of the labels by `more`, within `LABEL_LOGITS`."""
+
+    def mean(value: float) -> float:
+        return float(targets(probabilities, labels, temperature, value)[torch.arange(len(labels)), labels].mean())
+
+    usual = mean(0.0)
+    return _root(lambda value: mean(value) - usual - more, *LABEL_LOGITS)
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a rising function is 0, or the bound that is nearest to it, to four digits."""
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return round((low + high) / 2, 4)
 
 
 def _mean_of_labels(job: Job) -> float:
     """Return the mean probability that the table gives the labels of the forgotten records, at most a half."""
     assert job.out_of_fold is not None
     labels = torch.from_numpy(job.examples.labels_at(job.indices("forget")))
-    return min(0.5, float(_at(job.out_of_fold.cpu(), labels).mean()))
+    return min(0.5, float(job.out_of_fold.cpu()[torch.arange(len(labels)), labels].mean()))
 
 
 def _plain_share(job: Job, config: Config) -> float:
