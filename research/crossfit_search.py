@@ -23,8 +23,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from regun.artifacts.artifact import Artifact
-from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities, out_of_fold_sample
+from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
 from regun.artifacts.setup import read_data
 from regun.artifacts.store import Store
 from regun.artifacts.trainings import Training, load_model, train_model
@@ -94,15 +93,16 @@ class Bench:
         return load_model(train_model(training, self.store, CPU, about={})).eval()
 
     @cached_property
-    def table(self) -> Artifact:
-        """The out-of-fold predictions of the base's training set."""
-        return cross_fit(CrossFitting(training=self.training), self.store, CPU)
+    def table(self) -> torch.Tensor:
+        """The out-of-fold probabilities of the forgotten records."""
+        return out_of_fold_probabilities(
+            cross_fit(CrossFitting(training=self.training), self.store, CPU), self.splits.forget
+        )
 
     def job(self, model: nn.Module, seed: int) -> Job:
         return Job(
             model=private_copy(model, CPU), examples=self.data.train, splits=self.splits, seed=seed, device=CPU,
-            recipe=self.recipe, out_of_fold=out_of_fold_probabilities(self.table, self.splits.forget),
-            out_of_fold_sample=out_of_fold_sample(self.table, self.data.train.labels, seed),
+            recipe=self.recipe, out_of_fold=self.table,
         )  # fmt: skip
 
     def predicted(self, model: nn.Module) -> dict[str, Predictions]:

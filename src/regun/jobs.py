@@ -33,7 +33,7 @@ from regun.progress import ProgressLine
 from regun.settings import shown
 from regun.splits import Splits
 from regun.training.fit import Fitted
-from regun.training.job import TABLE_SAMPLE, Epoch, Job, private_copy, uncompiled
+from regun.training.job import Epoch, Job, private_copy, uncompiled
 from regun.training.recipes import Recipe, as_recipe
 from regun.training.weights import misfits
 from regun.types import Indices
@@ -116,7 +116,6 @@ def ready_job(
         rebuild=rebuild_wrapped if rebuild is not None else None,
         recipe=known_recipe,
         out_of_fold=_out_of_fold(prepared, checked, inputs) if prepared is not None else None,
-        out_of_fold_sample=prepared.sample(TABLE_SAMPLE, int(seed)) if prepared is not None else None,
     )
     _check_processes(job, spec.text if spec.function is None else spec.name)
     return ReadyJob(model, job, spec, config, warnings, line)

@@ -28,7 +28,6 @@ from regun.errors import DataError
 from regun.folds import sort_keys
 from regun.hashing import canonical_json, digest
 from regun.settings import read_json
-from regun.splits import sample
 
 FORMAT = 1
 SETS = ("train", "heldout", "val", "test")
@@ -122,11 +121,6 @@ class Prepared:
     def probabilities(self, rows: Indices) -> Tensor:
         """Return the mean out-of-fold probabilities (len(rows), classes) over the repeats, in single precision."""
         return torch.from_numpy(np.mean([np.exp(part) for part in self._whole(rows)], axis=0)).float()
-
-    def sample(self, most: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Return the probabilities and labels of at most `most` training records."""
-        rows = np.sort(sample(np.flatnonzero(self.sets == 0), most, seed, "table"))
-        return self.probabilities(rows), torch.from_numpy(self.labels[rows])
 
     def predictions(self, rows: Indices, indices: Indices | None = None) -> list[Predictions]:
         """Return per repeat what models that never saw the records predict for them, as an audit reads it."""

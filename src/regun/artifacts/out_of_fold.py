@@ -31,8 +31,7 @@ from regun.parallel import alone, current
 from regun.predict import predict
 from regun.prepared import Prepared, record_keys
 from regun.rng import derive, rng_key
-from regun.splits import sample
-from regun.training.job import TABLE_SAMPLE, Callbacks, Cost
+from regun.training.job import Callbacks, Cost
 from regun.training.recipes import shorten
 from regun.types import Indices
 
@@ -202,20 +201,5 @@ def out_of_fold_probabilities(table: Artifact, rows: Indices) -> Tensor:
             f"{missing:,} of {len(rows):,} examples to forget are not in the table {table.key[:12]} of out-of-fold "
             f"predictions; it was made for another training set."
         )
-    return _mean_probabilities(tensors["log_probs"][:, torch.from_numpy(places)])
-
-
-def out_of_fold_sample(table: Artifact, labels: npt.NDArray[Any], seed: int) -> tuple[Tensor, Tensor]:
-    """Return mean out-of-fold probabilities and labels of at most `TABLE_SAMPLE` records of the table.
-
-    `labels` are those of all examples of the data set.
-    """
-    tensors = table.tensors("table")
-    places = np.sort(sample(np.arange(len(tensors["rows"])), TABLE_SAMPLE, seed, "table"))
-    rows = tensors["rows"].numpy()[places]
-    return _mean_probabilities(tensors["log_probs"][:, torch.from_numpy(places)]), torch.from_numpy(labels[rows])
-
-
-def _mean_probabilities(log_probs: Tensor) -> Tensor:
-    probabilities = log_probs.double().exp().mean(dim=0)
+    probabilities = tensors["log_probs"][:, torch.from_numpy(places)].double().exp().mean(dim=0)
     return (probabilities / probabilities.sum(dim=1, keepdim=True)).float()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regun.artifacts import Artifact, Contents, Store, state_digest
-from regun.artifacts.out_of_fold import out_of_fold_probabilities, out_of_fold_sample
+from regun.artifacts.out_of_fold import out_of_fold_probabilities
 from regun.artifacts.trainings import build_like, load_model, model_identity
 from regun.data.examples import Data
 from regun.devices import describe_device
@@ -102,12 +102,12 @@ def unlearn_model(
     inputs = run.inputs()
 
     def make(_: object) -> Contents:
-        recipe, table, seed = base.inputs.get("recipe"), run.out_of_fold, derive(rng_key(inputs), "unlearn")
+        recipe = base.inputs.get("recipe")
         job = Job(
             model=private_copy(load_model(base, device), device),
             examples=run.data.train,
             splits=splits,
-            seed=seed,
+            seed=derive(rng_key(inputs), "unlearn"),
             device=device,
             on_epoch=watch.on_epoch,
             on_progress=watch.on_progress,
@@ -115,8 +115,7 @@ def unlearn_model(
             teacher=load_model(run.teacher, device) if run.teacher else None,
             rebuild=lambda seed: build_like(base, seed),
             recipe=bind(Recipe, recipe, "recipe") if recipe else None,
-            out_of_fold=out_of_fold_probabilities(table, splits.forget) if table else None,
-            out_of_fold_sample=out_of_fold_sample(table, run.data.train.labels, seed) if table else None,
+            out_of_fold=out_of_fold_probabilities(run.out_of_fold, splits.forget) if run.out_of_fold else None,
         )
         outcome = unlearn_job(job, run.method, run.config, keep=run.keep, criterion=run.criterion)
         log_warnings(outcome.warnings)

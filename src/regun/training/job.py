@@ -122,10 +122,6 @@ def _ignore(*_: Any) -> None:
     """Do nothing."""
 
 
-TABLE_SAMPLE = 10_000
-"""Records, at most, of `Job.out_of_fold_sample`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """A private copy of a model, the data it may see, and a seed from which every random number is derived.
@@ -147,8 +143,6 @@ class Job:
     recipe: Recipe | None = None
     out_of_fold: Tensor | None = None
     """Probabilities (forgotten examples, classes) that models which never saw them give, in the order of `forget`."""
-    out_of_fold_sample: tuple[Tensor, Tensor] | None = None
-    """Probabilities and labels of training records drawn from the whole table: how sure and how accurate it is."""
     cost: Cost = field(default_factory=Cost)
 
     def logits(self, x: Inputs) -> Tensor:
