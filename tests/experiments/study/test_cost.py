@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from mini import artifact, evaluations, run, study
+from expect import error
+from mini import artifact, evaluations, run, study, threads
 from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
-from regun.errors import StoreError
+from regun.errors import SettingsError, StoreError
 from regun.experiments.report.cost_figure import cost_figure
 from regun.experiments.report.files import study_files
+from regun.experiments.study.api import open_study
 from regun.experiments.study.collect import collect
 from regun.experiments.study.cost import cost_panels
 from regun.experiments.study.plan import labels_of_size, plan_study
@@ -106,8 +108,9 @@ def test_a_run_resumed_with_some_folds_done_ends_equal(finished, tmp_path: Path)
     store, _ = finished
     opened, _, _ = run(costs_study(methods=METHODS[:1]), tmp_path)
     tasks = plan_study(costs_study(), opened.data.train.labels).of_type(CrossFit)
-    for fold in tasks[0].folds[:2]:
-        fold.make(opened, lambda event: None)
+    with threads(1):
+        for fold in tasks[0].folds[:2]:
+            fold.make(opened, lambda event: None)
     _, ran, _ = run(costs_study(), tmp_path)
     assert len([task for task in ran.made if task.startswith("fold")]) == 2
     assert evaluations(tmp_path) == evaluations(store)
@@ -135,6 +138,16 @@ def test_costs_by_hand(finished) -> None:
     assert planned.once_share("crossfit", "0.1") == pytest.approx(table)
     assert planned.once_share("finetune", "0.1") is None
     assert planned.request_share("retrain,epochs=2", "0.1") == pytest.approx(100 * 2 / 3)
+
+
+def test_a_study_sets_for_how_many_epochs_the_models_of_its_table_are_trained(finished, tmp_path: Path) -> None:
+    _, quarter = finished
+    opened = open_study(costs_study(table_share=1.0), store=tmp_path)
+    plans = [one.plan.once_share("crossfit", "0.1") for one in (opened, quarter)]
+    assert plans == [pytest.approx(100 * 3 * 4 * (324 - 81) / (3 * 288)), pytest.approx(100 * 4 * (324 - 81) / 864)]
+    assert [one.cross_fitting(0).short.recipe.epochs for one in (opened, quarter)] == [3, 1]
+    with error(SettingsError, "study.table_share", 1.5):
+        costs_study(table_share=1.5)
 
 
 def test_the_figure_has_a_point_per_method_and_the_band(finished) -> None:

@@ -70,7 +70,7 @@ class StudyContext:
 
     def cross_fitting(self, split: int) -> CrossFitting:
         """Return what decides the out-of-fold predictions of a split."""
-        return CrossFitting(training=self.base_training(split))
+        return CrossFitting(training=self.base_training(split), share=self.study.table_share)
 
     def data_for(self, method: Method) -> Data:
         """Return the data with the input pipeline that the method trains with."""

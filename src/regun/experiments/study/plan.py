@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from regun.artifacts.out_of_fold import FOLDS, REPEATS, SHARE
+from regun.artifacts.out_of_fold import FOLDS, REPEATS
 from regun.artifacts.selection import EARLY, early_recipe
 from regun.experiments.search import Space
 from regun.experiments.study.spec import MethodRow, Study
@@ -176,7 +176,7 @@ class _Planner:
 
     def cross_fit(self, seed: int) -> CrossFit:
         """Add the out-of-fold predictions of a seed's split: a short training per fold, and the table of them."""
-        request, recipe = self.request(seed), shorten(self.study.recipe_value, SHARE)
+        request, recipe = self.request(seed), shorten(self.study.recipe_value, self.study.table_share)
         split, examples = request.split, request.sizes["retain"]
         work = _training_work(recipe, examples - round(examples / FOLDS))
         folds = [

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
+from regun.artifacts.out_of_fold import SHARE
 from regun.artifacts.setup import (
     Setup,
     SplitSettings,
@@ -78,6 +79,9 @@ class Study:
     unranked: tuple[str, ...] = setting((), "further methods, which are tuned and evaluated alike but not ranked")
     untuned: tuple[str, ...] = setting(
         (), "methods of the two lists that run with the settings of the study, without a search"
+    )
+    table_share: float = setting(
+        SHARE, "share of the epochs that a model of the prepared table is trained for", above=0, high=1
     )
     references: int = setting(4, "reference models for each forget set and seed: noise floor and RMIA", low=0)
     updates: str = setting(
