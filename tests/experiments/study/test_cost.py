@@ -146,6 +146,7 @@ def test_a_study_sets_for_how_many_epochs_the_models_of_its_table_are_trained(fi
     plans = [one.plan.once_share("crossfit", "0.1") for one in (opened, quarter)]
     assert plans == [pytest.approx(100 * 3 * 4 * (324 - 81) / (3 * 288)), pytest.approx(100 * 4 * (324 - 81) / 864)]
     assert [one.cross_fitting(0).short.recipe.epochs for one in (opened, quarter)] == [3, 1]
+    assert ["prepared table" in collect(one).about for one in (opened, quarter)] == [True, False]
     with error(SettingsError, "study.table_share", 1.5):
         costs_study(table_share=1.5)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from regun.artifacts import Artifact, machine, versions
 from regun.artifacts.audits import split_predictions
+from regun.artifacts.out_of_fold import SHARE
 from regun.auditing import Evaluation, Predictions, risk_list
 from regun.auditing.durability import with_relearning
 from regun.auditing.intervals import LEVEL
@@ -67,6 +68,8 @@ def _about(ctx: StudyContext) -> dict[str, str]:
         "data digest": data.train.digest,
         "device": str(ctx.device),
     }
+    if study.table_share != SHARE:
+        about["prepared table"] = f"of models trained for {100 * study.table_share:g} % of the epochs"
     if study.tuning:
         trials, objective = study.tuning.trials, study.tuning.objective
         about["tuned"] = f"{trials} trials per method by {objective}, on seed {study.tuned_on}"
