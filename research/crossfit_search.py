@@ -2,6 +2,8 @@
 
     python research/crossfit_search.py --data DIR --store STORE --out rows.csv                # every setup and rule
     python research/crossfit_search.py ... --setups cifar10 --rules share=0.08 share=0.16,w=0.4 --seeds 0 1
+    python research/crossfit_search.py ... --table-share 1                       # models of the table trained fully
+    python research/crossfit_search.py ... --describe                            # what the table says, no update
     python research/crossfit_search.py --out results/crossfit/targets.csv --table             # docs/crossfit.md
 
 Per setup one split, a base per training seed, three retrained models and a table of 4 folds, all in STORE: a stopped
@@ -23,7 +25,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from regun.artifacts.out_of_fold import CrossFitting, cross_fit, out_of_fold_probabilities
+from regun.artifacts.out_of_fold import SHARE, CrossFitting, cross_fit, out_of_fold_probabilities
 from regun.artifacts.setup import read_data
 from regun.artifacts.store import Store
 from regun.artifacts.trainings import Training, load_model, train_model
@@ -73,9 +75,9 @@ SETUPS = {
 class Bench:
     """Models and measurements of one setup."""
 
-    def __init__(self, setup: Setup, root: str, store: Store, split_seed: int) -> None:
+    def __init__(self, setup: Setup, root: str, store: Store, split_seed: int, table_share: float = SHARE) -> None:
         self.data, self.store = load_data(read_data(setup.data, root), setup.pipeline), store
-        self.recipe = read_recipe(setup.recipe)
+        self.recipe, self.table_share = read_recipe(setup.recipe), table_share
         labels = self.data.train.labels
         self.splits: Splits = make_splits(labels, ForgetSpec.random(0.1), reserve(labels, split_seed))
         self.training = Training(
@@ -95,9 +97,8 @@ class Bench:
     @cached_property
     def table(self) -> torch.Tensor:
         """The out-of-fold probabilities of the forgotten records."""
-        return out_of_fold_probabilities(
-            cross_fit(CrossFitting(training=self.training), self.store, CPU), self.splits.forget
-        )
+        fitting = CrossFitting(training=self.training, share=self.table_share)
+        return out_of_fold_probabilities(cross_fit(fitting, self.store, CPU), self.splits.forget)
 
     def job(self, model: nn.Module, seed: int) -> Job:
         return Job(
@@ -175,6 +176,17 @@ def rows(bench: Bench, rules: Sequence[str], seeds: Sequence[int]) -> Iterator[d
             yield {"rule": rule, "seed": seed, "cost": round(cost, 3), **bench.compared(job.model.eval())}
 
 
+def described(bench: Bench) -> Iterator[str]:
+    """Yield what the table and retrained models predict for the forgotten records, on average."""
+    short = bench.table.double().numpy()
+    retrained = [np.exp(model["forget"].log_probs) for model in bench.retrained]
+    labels = bench.data.train.labels[bench.splits.forget]
+    for name, models in ((f"table, share {bench.table_share:g}", [short]), ("retrained", retrained)):
+        p, y = np.concatenate(models), np.tile(labels, len(models))
+        accuracy, label = (p.argmax(1) == y).mean(), p[np.arange(len(y)), y].mean()
+        yield f"{name}: accuracy {accuracy:.1%}, probability of the label {label:.3f}, largest {p.max(1).mean():.3f}"
+
+
 def table(path: Path) -> Iterator[str]:
     """Yield the rows of a file as Markdown."""
     yield "| setup | update | cost | gap | retain / forget / test / AUC | relearned: gap, forget |"
@@ -199,6 +211,8 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=RULES, help="settings of crossfit")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="training seeds of the base")
     parser.add_argument("--split", type=int, default=1, help="seed of the split; studies report 0")
+    parser.add_argument("--table-share", type=float, default=SHARE, metavar="S", help="epochs of a model of the table")
+    parser.add_argument("--describe", action="store_true", help="print what the table says and stop")
     parser.add_argument("--table", action="store_true", help="print the rows of FILE and stop")
     args = parser.parse_args()
     if args.table:
@@ -206,10 +220,17 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     for name in args.setups:
-        bench = Bench(SETUPS[name], args.data, Store(args.store), args.split)
+        bench = Bench(SETUPS[name], args.data, Store(args.store), args.split, args.table_share)
+        if args.describe:
+            print(name, *described(bench), sep="\n  ")
+            continue
         for row in rows(bench, args.rules, args.seeds):
             new = not args.out.exists()
-            full = {"setup": name, **{k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}}
+            full = {
+                "setup": name,
+                "table_share": args.table_share,
+                **{k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()},
+            }
             print(*full.values(), flush=True)
             with args.out.open("a", newline="") as file:
                 writer = csv.DictWriter(file, list(full))
