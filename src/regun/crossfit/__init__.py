@@ -5,7 +5,7 @@
     q(x) = f_k(x), x in F_k    the out-of-fold prediction; unseen records are dealt to the K models at random
 
 The models are not kept. Cost, once: K (1 - 1/K) share trainings per repeat; 0.75 of one training with K = 4 and a
-quarter of the epochs. See METHODS in the documentation for why short models are the better references.
+quarter of the epochs, 3 with all of them. "Cross-fitted references" in the documentation says what each gives.
 """
 
 from regun.crossfit.fold_models import TrainFunction, function_digest, subset_of

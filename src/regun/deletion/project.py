@@ -104,7 +104,7 @@ class Project:
     prepared: Prepared | str | Path | None = None
     """Out-of-fold predictions (`regun prepare`), or their file: requests then train nothing but the update."""
     train_function: Callable[[Dataset[Any], int], Any] | None = None
-    """Your own training (dataset, seed) -> model, for `regun prepare`; a quarter of the usual epochs is good."""
+    """Your own training (dataset, seed) -> model, for `regun prepare`; a quarter of the usual epochs is cheap."""
     role: str = ""
     """Who is responsible for requests, as receipts name it: a role, not a person."""
     derived: Sequence[str] = ()
