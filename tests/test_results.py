@@ -111,7 +111,7 @@ def test_the_table_of_the_readme_is_that_of_the_rows():
     part = readme.partition("## What it costs")[2].partition("\n## ")[0]
     shown = [one for one in part.splitlines() if one.startswith("| ")][1:]
     crossfit = "Cross-fitted references, 16 %"
-    titles = ("Retrain", "Base", "ReGUn", "NegGrad+", crossfit, "Retraining cut to 17 %")
+    titles = ("Retrain", "Base", "ReGUn", "AMUN", crossfit, "Retraining cut to 17 %")
     assert len(shown) == len(titles)
     assert [title for title, one in zip(titles, shown, strict=True) if not one.endswith(line(title)[1:])] == []
     assert f"two retrained models are {number('noise floor', 'Gap RFTP'):.2f} apart" in " ".join(part.split())
