@@ -82,7 +82,7 @@ def test_every_cell_of_the_table_follows_from_the_rows(folder: Path):
                 if deviation is not None:
                     assert re.search(r"± ([\d.]+)", text).group(1) == deviation, (title, head)
                 checked += 1
-    assert checked > 30
+    assert checked > 15
 
 
 def test_the_table_of_the_readme_is_that_of_the_rows():
