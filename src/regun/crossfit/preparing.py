@@ -51,8 +51,8 @@ def prepare(
 
     `train(dataset, seed)` is your own training. It returns a module, or a function from a batch to logits or
     probabilities, and decides its own length: a quarter of the usual epochs is cheap; with all of them, forgetting
-    often lasts longer and more audits pass. Or pass train=None with `recipe` and `rebuild` (seed -> fresh model): regun's
-    loop then trains for `share` of the recipe's epochs.
+    often lasts longer and more audits pass. Or pass train=None with `recipe` and `rebuild` (seed -> fresh model): the
+    loop of regun then trains for `share` of the recipe's epochs.
 
     `heldout`, `val` and `test` are sets the model never saw; audits with the table need at least one of them.
     `eval_data` holds the same records as `data` without random augmentation, where `data` augments. `groups` gives
