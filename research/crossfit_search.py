@@ -178,10 +178,10 @@ def rows(bench: Bench, rules: Sequence[str], seeds: Sequence[int]) -> Iterator[d
 
 def described(bench: Bench) -> Iterator[str]:
     """Yield what the table and retrained models predict for the forgotten records, on average."""
-    short = bench.table.double().numpy()
+    table_says = bench.table.double().numpy()
     retrained = [np.exp(model["forget"].log_probs) for model in bench.retrained]
     labels = bench.data.train.labels[bench.splits.forget]
-    for name, models in ((f"table, share {bench.table_share:g}", [short]), ("retrained", retrained)):
+    for name, models in ((f"table, share {bench.table_share:g}", [table_says]), ("retrained", retrained)):
         p, y = np.concatenate(models), np.tile(labels, len(models))
         accuracy, label = (p.argmax(1) == y).mean(), p[np.arange(len(y)), y].mean()
         yield f"{name}: accuracy {accuracy:.1%}, probability of the label {label:.3f}, largest {p.max(1).mean():.3f}"
@@ -206,7 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", metavar="DIR", help="with the folders of the data sets")
     parser.add_argument("--store", type=Path, metavar="STORE", help="where models are kept")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="rows as CSV, which are added to")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="rows as CSV, which are added to")
     parser.add_argument("--setups", nargs="+", choices=SETUPS, default=list(SETUPS))
     parser.add_argument("--rules", nargs="+", default=RULES, help="settings of crossfit")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="training seeds of the base")
@@ -215,6 +215,8 @@ def main() -> None:
     parser.add_argument("--describe", action="store_true", help="print what the table says and stop")
     parser.add_argument("--table", action="store_true", help="print the rows of FILE and stop")
     args = parser.parse_args()
+    if args.out is None and not args.describe:
+        parser.error("the following arguments are required: --out")
     if args.table:
         print(*table(args.out), sep="\n")
         return
@@ -232,7 +234,10 @@ def main() -> None:
                 **{k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()},
             }
             print(*full.values(), flush=True)
-            with args.out.open("a", newline="") as file:
+            with args.out.open("a+", newline="") as file:
+                file.seek(0)
+                if next(csv.reader(file), list(full)) != list(full):
+                    parser.error(f"--out {args.out} has other columns; give another file.")
                 writer = csv.DictWriter(file, list(full))
                 if new:
                     writer.writeheader()
